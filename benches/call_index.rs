@@ -12,8 +12,8 @@ use sekisho_core::call::{CallContext, Caller, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
 use sekisho_store::{
-    CallIndexStore, CallOrder, IndexFilter, IndexWriter, NewIndexedCall, Series, Store, StoreLocation, Subject,
-    TimeRange,
+    CallIndexStore, CallOrder, FailuresBy, IndexFilter, IndexWriter, NewIndexedCall, Series, Store, StoreLocation,
+    Subject, TimeRange,
 };
 
 /// Calls that are added at once, as a busy gateway does.

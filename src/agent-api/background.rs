@@ -99,10 +99,8 @@ impl BackgroundRuns {
     }
 
     /// Stores a run that begins soon.
-    ///
-    /// # Errors
-    /// `invalid_request`: names of the request that the caller's tenant does not have; `overloaded`: too many runs of the tenant
-    /// wait.
+    /// Errors: `invalid_request`: names of the request that the caller's tenant does not have; `overloaded`: too many
+    /// runs of the tenant wait.
     pub(crate) async fn submit(&self, meta: &RequestMeta, new: NewRun) -> Result<BackgroundRun, CallError> {
         let agents = self.runs.agents();
         let (text, model) = (new.input.user_input.as_deref().unwrap_or_default(), new.input.model.as_deref());
@@ -138,9 +136,7 @@ impl BackgroundRuns {
 
     /// With `agent.recover: auto`, has another process go on with the run of a client if this one ends before it. Not a run that
     /// plans: a plan begins with its goal again.
-    ///
-    /// # Errors
-    /// `overloaded`: the store is away.
+    /// Errors: `overloaded`: the store is away.
     pub(crate) async fn covered(
         &self,
         meta: &RequestMeta,
@@ -165,17 +161,13 @@ impl BackgroundRuns {
     }
 
     /// The request of a run.
-    ///
-    /// # Errors
-    /// `denied`: the key by which it is sealed is not in force; `internal`: it was changed.
+    /// Errors: `denied`: the key by which it is sealed is not in force; `internal`: it was changed.
     pub(crate) fn opened(&self, run: &BackgroundRun) -> Result<StoredRequest, CallError> {
         StoredRequest::open(&self.sealer, run)
     }
 
     /// One of the streams of events. Callers share them fairly.
-    ///
-    /// # Errors
-    /// `overloaded`: too many are open.
+    /// Errors: `overloaded`: too many are open.
     pub(crate) fn stream(&self, caller: &Caller) -> Result<Lease, CallError> {
         self.streams.try_acquire(&caller.owner, 1).ok_or_else(|| {
             let message = "too many streams of responses in the background are open: close some, or ask for the response without `stream`";

@@ -114,10 +114,8 @@ async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
 }
 
 /// Answers a turn, or, if it has a key and was sent before, with the answer of then.
-///
-/// # Errors
-/// The errors of the key: [`Replies::enter_turn`](sekisho_calls::pipeline::Replies::enter_turn); without a key the
-/// errors of `run`.
+/// Errors: the errors of the key: [`Replies::enter_turn`](sekisho_calls::pipeline::Replies::enter_turn); without a key
+/// the errors of `run`.
 pub(super) async fn answer<F, E>(
     gateway: &Arc<Gateway>,
     meta: RequestMeta,
@@ -214,8 +212,7 @@ fn written(status: StatusCode, headers: &HeaderMap, body: Option<&[u8]>) -> Valu
     json!({"status": status.as_u16(), "headers": headers, "body": body.map(String::from_utf8_lossy)})
 }
 
-/// # Errors
-/// `idempotency_conflict`: the body is not kept.
+/// Errors: `idempotency_conflict`: the body is not kept.
 fn replayed(answer: &Value) -> Result<Response, CallError> {
     let Some(body) = answer["body"].as_str() else {
         let message = "this turn has run, but its answer is too large to be kept; read the conversation for it";

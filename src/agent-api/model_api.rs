@@ -44,9 +44,7 @@ pub(super) struct NamedAgent {
 
 impl NamedAgent {
     /// The profile or model of that name; without one the tenant's default.
-    ///
-    /// # Errors
-    /// `invalid_request`, with the names of the caller's tenant.
+    /// Errors: `invalid_request`, with the names of the caller's tenant.
     pub(super) async fn find(agents: &AgentService, caller: &Caller, name: Option<&str>) -> Result<Self, CallError> {
         let ResolvedModel { name, profile } = agents.catalog().model(&caller.tenant, name).await?;
         Ok(Self { name: name.to_string(), profile })
@@ -55,9 +53,7 @@ impl NamedAgent {
 
 impl ClientRun {
     /// Starts the run. `session` has its files and settings.
-    ///
-    /// # Errors
-    /// As [`AgentService::begin`], and the errors of writing the user's files to the workspace.
+    /// Errors: as [`AgentService::begin`], and the errors of writing the user's files to the workspace.
     pub(super) async fn begin(
         mut self,
         agent: &NamedAgent,
@@ -71,9 +67,7 @@ impl ClientRun {
     }
 
     /// Writes the user's files to the workspace, unless they are there. [`ClientRun::begin`] does so too.
-    ///
-    /// # Errors
-    /// Why one cannot be written.
+    /// Errors: why one cannot be written.
     pub(super) async fn place_files(
         &mut self,
         agent: &NamedAgent,
@@ -117,8 +111,7 @@ pub(super) fn session_of_thread(meta: &RequestMeta, gateway: &Gateway) -> Option
     meta.thread.as_deref().and_then(|thread| sessions.prepare(&meta.caller, thread).ok())
 }
 
-/// # Errors
-/// `invalid_request` for a value that is not in the range.
+/// Errors: `invalid_request` for a value that is not in the range.
 pub(super) fn check_range(
     name: &str,
     value: Option<f64>,
@@ -130,8 +123,7 @@ pub(super) fn check_range(
     }
 }
 
-/// # Errors
-/// `invalid_request` with the first option that is asked for.
+/// Errors: `invalid_request` with the first option that is asked for.
 pub(super) fn refuse_options(options: &[(&str, bool)]) -> Result<(), CallError> {
     match options.iter().find(|(_, is_asked)| *is_asked) {
         Some((name, _)) => {
@@ -141,9 +133,8 @@ pub(super) fn refuse_options(options: &[(&str, bool)]) -> Result<(), CallError> 
     }
 }
 
-/// # Errors
-/// `invalid_request` unless each call of the conversation has its result: models refuse others. Calls that wait for an
-/// approver get their results from the run.
+/// Errors: `invalid_request` unless each call of the conversation has its result: models refuse others. Calls that wait
+/// for an approver get their results from the run.
 pub(super) fn check_results(messages: &[Message]) -> Result<(), CallError> {
     for (index, message) in messages.iter().enumerate() {
         let Message::Assistant(turn) = message else { continue };

@@ -8,9 +8,7 @@ use sekisho_api::event_stream::{KEEP_ALIVE, LoggedFrame};
 use sekisho_core::error::CallError;
 
 /// Waits for the first event: a run that fails before it is answered with an error status; a later error is an event.
-///
-/// # Errors
-/// The run's own error.
+/// Errors: the run's own error.
 pub(super) async fn first(
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {

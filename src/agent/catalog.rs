@@ -52,9 +52,7 @@ pub struct ResolvedModel {
 
 impl Catalog {
     /// Reads the folders of skills and of sub-agents.
-    ///
-    /// # Errors
-    /// A folder or a file in it that cannot be used.
+    /// Errors: a folder or a file in it that cannot be used.
     pub fn load(gateway: &Arc<Gateway>) -> Result<Self, UnusableFile> {
         let config = gateway.configuration().current();
         let (skills, subagents) = read_folders(&config.agent)?;
@@ -63,9 +61,7 @@ impl Catalog {
     }
 
     /// The settings of a tenant. A tenant without settings may use everything.
-    ///
-    /// # Errors
-    /// `internal` if the store fails.
+    /// Errors: `internal` if the store fails.
     pub async fn tenant(&self, id: &str) -> Result<TenantConfig, CallError> {
         let tenant = self.find::<TenantConfig>(Viewer::OfTenant(id), id).await?.unwrap_or_default();
         // Another process may have changed it.
@@ -74,9 +70,7 @@ impl Catalog {
     }
 
     /// A tenant whose agents may run (C3).
-    ///
-    /// # Errors
-    /// `invalid_request` for an inactive one.
+    /// Errors: `invalid_request` for an inactive one.
     pub async fn active_tenant(&self, id: &str) -> Result<Tenant, CallError> {
         let settings = self.tenant(id).await?;
         if settings.status.is_active() {
@@ -86,18 +80,14 @@ impl Catalog {
     }
 
     /// The model or profile of that name, for a run of this tenant; without a name, the tenant's default.
-    ///
-    /// # Errors
-    /// `invalid_request`: the tenant or the model is inactive, or the tenant has no such model.
+    /// Errors: `invalid_request`: the tenant or the model is inactive, or the tenant has no such model.
     pub async fn model(&self, tenant_id: &str, name: Option<&str>) -> Result<ResolvedModel, CallError> {
         let tenant = self.active_tenant(tenant_id).await?;
         self.model_of(&tenant, name).await
     }
 
     /// The model or profile of that name, for a run of an active tenant.
-    ///
-    /// # Errors
-    /// As [`Catalog::model`].
+    /// Errors: as [`Catalog::model`].
     pub async fn model_of(&self, tenant: &Tenant, name: Option<&str>) -> Result<ResolvedModel, CallError> {
         let config = self.gateway.configuration().current().clone();
         let name = name.unwrap_or_else(|| default_model(&config.agent, &tenant.settings));
@@ -123,9 +113,7 @@ impl Catalog {
 
     /// The profile for a sub-agent with the model of that name. Without a name, the profile for all sub-agents
     /// (`agent.subagents.model`), or the profile of the agent that starts it.
-    ///
-    /// # Errors
-    /// As [`Catalog::model`].
+    /// Errors: as [`Catalog::model`].
     pub async fn model_of_subagent(
         &self,
         tenant_id: &str,
@@ -146,9 +134,7 @@ impl Catalog {
     }
 
     /// The profile with the model and the prompt of a branch.
-    ///
-    /// # Errors
-    /// As [`Catalog::model`].
+    /// Errors: as [`Catalog::model`].
     pub async fn of_branch(
         &self,
         tenant: &Tenant,
@@ -166,9 +152,7 @@ impl Catalog {
     }
 
     /// The names of the models and profiles of a tenant.
-    ///
-    /// # Errors
-    /// `internal` if the store fails.
+    /// Errors: `internal` if the store fails.
     pub async fn models(&self, tenant: &Tenant) -> Result<Vec<String>, CallError> {
         let mut names: BTreeSet<_> =
             self.names::<ModelConfig>(Viewer::OfTenant(&tenant.id)).await?.into_keys().collect();
@@ -178,9 +162,7 @@ impl Catalog {
     }
 
     /// The skills of these names.
-    ///
-    /// # Errors
-    /// `invalid_request` for a skill that the tenant does not have.
+    /// Errors: `invalid_request` for a skill that the tenant does not have.
     pub async fn skills(&self, tenant: &Tenant, names: &[String]) -> Result<Vec<(String, Skill)>, CallError> {
         let viewer = Viewer::OfTenant(&tenant.id);
         let mut skills = Vec::with_capacity(names.len());
@@ -203,9 +185,7 @@ impl Catalog {
     }
 
     /// All skills of a tenant, at most [`MAX_SKILLS`].
-    ///
-    /// # Errors
-    /// `overloaded` if the store is away.
+    /// Errors: `overloaded` if the store is away.
     pub async fn skills_of(&self, tenant: &Tenant) -> Result<BTreeMap<String, Skill>, CallError> {
         let viewer = Viewer::OfTenant(&tenant.id);
         let found = self.list::<Skill>(viewer, None, MAX_SKILLS, |name, _| tenant.settings.has_skill(name)).await?;
@@ -262,9 +242,7 @@ impl fmt::Debug for Catalog {
 type Folders = (BTreeMap<String, Skill>, BTreeMap<String, SubAgentType>);
 
 /// The skills and types of sub-agents of the configured folders.
-///
-/// # Errors
-/// A folder or a file in it that cannot be used, or a type that a profile names and nobody defines.
+/// Errors: a folder or a file in it that cannot be used, or a type that a profile names and nobody defines.
 pub fn read_folders(config: &AgentConfig) -> Result<Folders, UnusableFile> {
     let skills = config.skills_directory.as_deref().map(skills::load).transpose()?.unwrap_or_default();
     let subagents = config.subagents.directory.as_deref().map(files::load).transpose()?.unwrap_or_default();

@@ -62,9 +62,7 @@ pub(super) struct Restored {
 
 /// Stores the messages that a run added to its client's transcript, if its last turn has calls without an answer: calls
 /// of the client's tools, and calls for which the run paused.
-///
-/// # Errors
-/// The store cannot be used.
+/// Errors: the store cannot be used.
 pub(super) async fn keep(
     store: &Store,
     caller_key: &str,
@@ -83,9 +81,7 @@ pub(super) async fn keep(
 }
 
 /// Adds the answer of a call to the run that paused for it.
-///
-/// # Errors
-/// The store cannot be used.
+/// Errors: the store cannot be used.
 pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMessage) -> Result<(), CallError> {
     let found = store
         .paused_runs()
@@ -106,10 +102,8 @@ pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMe
 }
 
 /// The client's messages, with each turn that was paused replaced by the stored messages of its run.
-///
-/// # Errors
-/// The store cannot be used: without the messages of the run, the model would do its work again. `unknown_session`: the
-/// client continues a run that is not kept.
+/// Errors: the store cannot be used: without the messages of the run, the model would do its work again.
+/// `unknown_session`: the client continues a run that is not kept.
 pub(super) async fn restore(store: &Store, caller_key: &str, messages: Vec<Message>) -> Result<Restored, CallError> {
     let runs = runs_of(store, caller_key, &messages).await?;
     if runs.is_empty() && !messages.iter().any(has_paused_calls_of_client) {
@@ -205,9 +199,7 @@ impl PausedRun {
 
 /// A turn of a client's transcript whose run is not restored: without calls for which a run paused, where other turns follow
 /// it or have these calls already.
-///
-/// # Errors
-/// `unknown_session`: the client continues the run.
+/// Errors: `unknown_session`: the client continues the run.
 fn without_paused_calls(message: Message, before: &[Message], is_last: bool) -> Result<Option<Message>, CallError> {
     let mut turn = match message {
         Message::Assistant(turn) if is_of_client(&turn) && turn.paused_calls().next().is_some() => turn,

@@ -95,9 +95,7 @@ impl ConversationRuns {
     }
 
     /// Begins a run, which goes on in the background.
-    ///
-    /// # Errors
-    /// `denied` for a conversation that is inactive; `overloaded` if too many runs are on.
+    /// Errors: `denied` for a conversation that is inactive; `overloaded` if too many runs are on.
     pub fn start(self: &Arc<Self>, mut request: RunRequest) -> Result<StartedRun, CallError> {
         check(&request.conversation)?;
         failpoint::reach("run.checked");
@@ -165,8 +163,7 @@ impl ConversationRuns {
         ended
     }
 
-    /// # Errors
-    /// `conversation_locked` if another run has it for too long.
+    /// Errors: `conversation_locked` if another run has it for too long.
     async fn lock(&self, request: &RunRequest, live: &Arc<LiveRun>, log: &EventLog) -> Result<HeldLock, CallError> {
         let id = &request.conversation.id;
         let wait = if request.on_busy == OnBusy::Interrupt { INTERRUPT_WAIT } else { LOCK_WAIT };
@@ -218,9 +215,7 @@ impl ConversationRuns {
     }
 
     /// Ends a run soon, in whatever process it is; its results so far are stored.
-    ///
-    /// # Errors
-    /// `unknown_result` if the caller has no such run.
+    /// Errors: `unknown_result` if the caller has no such run.
     pub async fn cancel(&self, caller_key: &str, id: &str) -> Result<(), CallError> {
         if let Some(run) = self.live_run(caller_key, id) {
             run.stop(StopCause::Request);
@@ -235,9 +230,7 @@ impl ConversationRuns {
     }
 
     /// Gives the decision that a run waits for.
-    ///
-    /// # Errors
-    /// `unknown_result` if the caller has no such run here, or it does not wait for this call.
+    /// Errors: `unknown_result` if the caller has no such run here, or it does not wait for this call.
     pub fn resolve(&self, caller_key: &str, id: &str, call: &str, decision: Decision) -> Result<(), CallError> {
         let run = self.live_run(caller_key, id).ok_or_else(|| unknown_run(id))?;
         if run.decide(call, decision) {
@@ -283,8 +276,7 @@ async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, co
     }
 }
 
-/// # Errors
-/// `denied`: no run begins (C3).
+/// Errors: `denied`: no run begins (C3).
 fn check(conversation: &Conversation) -> Result<(), CallError> {
     match conversation.status {
         ConversationStatus::Active => Ok(()),

@@ -185,9 +185,7 @@ impl Default for EventLogs {
 impl EventLogs {
     /// A new log for a run. `key` is what [`find`](Self::find) must know: the key of the caller whose run it is. If there are
     /// too many, the log of a run that has ended goes.
-    ///
-    /// # Errors
-    /// `overloaded`: all are of runs that are on.
+    /// Errors: `overloaded`: all are of runs that are on.
     pub fn open(&self, owner: &Owner, key: &Arc<str>, run: &Arc<str>) -> Result<EventLog, CallError> {
         self.remove_expired();
         self.leave_half(owner);
@@ -200,9 +198,7 @@ impl EventLogs {
     }
 
     /// A new log for a run that goes on: its ids follow `last`, the id of the last event before.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors: as [`open`](Self::open).
     pub fn open_after(&self, owner: &Owner, key: &Arc<str>, run: &Arc<str>, last: u64) -> Result<EventLog, CallError> {
         let log = self.open(owner, key, run)?;
         log.log.lock().last = last;

@@ -25,16 +25,13 @@ impl UnusableFile {
 }
 
 /// The front matter and the text after it.
-///
-/// # Errors
-/// The file cannot be read, is too large, or has no front matter of that form.
+/// Errors: the file cannot be read, is too large, or has no front matter of that form.
 pub(super) fn read<T: DeserializeOwned>(file: &Path) -> Result<(T, String), UnusableFile> {
     let text = read_text(file).map_err(|error| UnusableFile::new(file, error))?;
     parse(&text).map_err(|problem| UnusableFile::new(file, problem))
 }
 
-/// # Errors
-/// The problem of the text.
+/// Errors: the problem of the text.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<(T, String), String> {
     const FORM: &str = "it must begin with front matter: YAML between two lines of `---`";
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
@@ -44,8 +41,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<(T, String), Stri
     Ok((matter, body.trim().to_owned()))
 }
 
-/// # Errors
-/// It cannot be read, is too large, or is not UTF-8.
+/// Errors: it cannot be read, is too large, or is not UTF-8.
 pub(super) fn read_text(file: &Path) -> io::Result<String> {
     let bytes = std::fs::metadata(file)?.len();
     if bytes > MAX_FILE_BYTES {
@@ -55,9 +51,7 @@ pub(super) fn read_text(file: &Path) -> io::Result<String> {
 }
 
 /// The files and folders of a folder, by name.
-///
-/// # Errors
-/// The folder cannot be read.
+/// Errors: the folder cannot be read.
 pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, UnusableFile> {
     let read = || -> io::Result<Vec<PathBuf>> {
         std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()

@@ -340,9 +340,7 @@ impl RequestedCall {
 
     /// The call's arguments. Models send an empty text for a tool without parameters, and some encode the object twice, or
     /// write a Markdown fence around it.
-    ///
-    /// # Errors
-    /// The text is not a JSON object, or not one that the gateway accepts.
+    /// Errors: the text is not a JSON object, or not one that the gateway accepts.
     pub(super) fn read_arguments(&self) -> Result<Arguments, String> {
         let text = unfenced(self.arguments.trim());
         let text = if text.is_empty() { "{}" } else { text };

@@ -124,10 +124,8 @@ impl Meter {
 
     /// Reserves the price and the tokens of a turn. Where the rest is not enough for its maximum of tokens, half of them
     /// are tried, and so on, while they are enough for an answer.
-    ///
-    /// # Errors
-    /// A scope has too little money or too few tokens left for the turn, or the model has no price while a daily cost limit
-    /// applies.
+    /// Errors: a scope has too little money or too few tokens left for the turn, or the model has no price while a
+    /// daily cost limit applies.
     async fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
         let prices = self.prices_of(profile)?;
@@ -162,8 +160,7 @@ impl Meter {
         })
     }
 
-    /// # Errors
-    /// A scope has too little money or too few tokens left for so many.
+    /// Errors: a scope has too little money or too few tokens left for so many.
     async fn reserve(
         &self,
         profile: &AgentProfile,
@@ -218,9 +215,7 @@ impl TurnCharge<'_> {
     }
 
     /// Where the charges of the run are stored with it, stores the maximum cost of the turn before it is sent.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Errors: the store does not take it.
     async fn store_reservation(&mut self) -> Result<(), ModelError> {
         let Some(hold) = &mut self.hold else { return Ok(()) };
         let (model, prompt_tokens) = (self.model.clone(), self.prompt_tokens);

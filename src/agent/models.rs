@@ -45,9 +45,7 @@ pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
 
 /// The model of a profile.
-///
-/// # Errors
-/// A value of the profile is missing or invalid; the error names it.
+/// Errors: a value of the profile is missing or invalid; the error names it.
 pub fn open(
     profile: &AgentProfile,
     outbound: &Outbound,

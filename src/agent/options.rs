@@ -78,8 +78,7 @@ impl ModelOptions {
         !matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
     }
 
-    /// # Errors
-    /// `invalid_request` with the first option that the profile's provider or its model cannot keep.
+    /// Errors: `invalid_request` with the first option that the profile's provider or its model cannot keep.
     pub fn check(&self, profile: &AgentProfile) -> Result<(), CallError> {
         let provider = profile.provider();
         let is_openai = matches!(provider, Provider::Openai | Provider::Replay);

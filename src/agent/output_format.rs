@@ -35,8 +35,7 @@ impl OutputFormat {
         Self { schema: None }
     }
 
-    /// # Errors
-    /// The schema is not a valid JSON Schema.
+    /// Errors: the schema is not a valid JSON Schema.
     pub fn of_schema(name: String, schema: Value, is_strict: bool) -> Result<Self, InvalidSchema> {
         let checked = Arc::new(OutputSchema::compile(schema)?);
         Ok(Self { schema: Some(NamedSchema { name, is_strict, checked }) })
@@ -58,9 +57,7 @@ impl OutputFormat {
     }
 
     /// The JSON of an answer, without the Markdown fence that many models write around it.
-    ///
-    /// # Errors
-    /// Why it is not in this form.
+    /// Errors: why it is not in this form.
     pub(super) fn read(&self, answer: &str) -> Result<String, String> {
         let text = unfenced(answer.trim());
         let value = json::parse(text.as_bytes()).map_err(|problem| format!("it is not JSON: {problem}"))?;

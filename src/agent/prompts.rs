@@ -72,9 +72,7 @@ impl Prompts {
     /// The prompts, replaced by the files that `folder` has: `with_tools.md`, `without_tools.md`,
     /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md`, `planner.md`,
     /// `replanner.md`, `evaluator.md`, `plan_step.md`, `plan_answer.md`.
-    ///
-    /// # Errors
-    /// The folder does not exist, or a file in it is not readable text.
+    /// Errors: the folder does not exist, or a file in it is not readable text.
     pub fn load(folder: &Path) -> Result<Self, UnreadablePrompt> {
         // A mistyped folder must not pass for an empty one.
         std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;

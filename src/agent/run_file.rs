@@ -197,8 +197,7 @@ fn output_of(answer: &ToolAnswer) -> ToolOutput {
     ToolOutput { success: *success, text: text.clone(), error_info: error_info.clone(), images }
 }
 
-/// # Errors
-/// An image that is none.
+/// Errors: an image that is none.
 fn answer_of(output: &ToolOutput) -> Result<ToolAnswer, serde_json::Error> {
     let ToolOutput { success, text, error_info, images } = output.clone();
     let images = images.into_iter().map(serde_json::from_value).collect::<Result<Vec<Image>, _>>()?;

@@ -67,16 +67,13 @@ pub struct AgentService {
 }
 
 impl AgentService {
-    /// # Errors
-    /// A configured folder of prompts, skills or sub-agents, or a file in it, cannot be used.
+    /// Errors: a configured folder of prompts, skills or sub-agents, or a file in it, cannot be used.
     pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, AgentFileError> {
         Self::by_clock(gateway, Arc::clone(gateway.store().clock()))
     }
 
     /// As [`new`](Self::new), with the date of the prompts by another clock than the store's.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors: as [`new`](Self::new).
     pub fn by_clock(gateway: &Arc<Gateway>, clock: Arc<DatabaseClock>) -> Result<Arc<Self>, AgentFileError> {
         let directory = gateway.configuration().current().agent.prompts_directory.clone();
         let agents = Arc::new(Self {
@@ -111,10 +108,8 @@ impl AgentService {
     }
 
     /// Starts a run, or with a profile that has a planner a plan. Dropping the stream ends it.
-    ///
-    /// # Errors
-    /// `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used, `invalid_request` for
-    /// an option that its provider cannot keep, or of a plan for tools of the client.
+    /// Errors: `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used,
+    /// `invalid_request` for an option that its provider cannot keep, or of a plan for tools of the client.
     pub async fn begin(self: &Arc<Self>, request: AgentRequest) -> Result<BoxStream<'static, Event>, CallError> {
         let request = request.without_agent_for_task();
         match request.profile.planner.clone() {
@@ -159,9 +154,7 @@ impl AgentService {
     }
 
     /// Starts a run of the agent loop, whether or not the profile has a planner.
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
+    /// Errors: as [`begin`](Self::begin).
     pub(super) async fn begin_run(
         self: &Arc<Self>,
         mut request: AgentRequest,
@@ -247,9 +240,7 @@ impl AgentService {
 
     /// The names of the models and profiles that a caller's runs can use: their tenant has them, they are active, and their
     /// providers open.
-    ///
-    /// # Errors
-    /// `invalid_request` if the tenant is inactive; `overloaded` if the store is away.
+    /// Errors: `invalid_request` if the tenant is inactive; `overloaded` if the store is away.
     pub async fn usable_models(&self, caller: &Caller) -> Result<Vec<String>, CallError> {
         let tenant = self.catalog.active_tenant(&caller.tenant).await?;
         let mut usable = Vec::new();
@@ -263,10 +254,8 @@ impl AgentService {
     }
 
     /// Whether [`usable_models`](Self::usable_models) has the model.
-    ///
-    /// # Errors
-    /// `not_found`: there is no such model or profile, it is inactive, the caller's tenant may not use it, or it cannot be
-    /// used, for example without a key; `invalid_request`: the tenant is inactive.
+    /// Errors: `not_found`: there is no such model or profile, it is inactive, the caller's tenant may not use it, or
+    /// it cannot be used, for example without a key; `invalid_request`: the tenant is inactive.
     pub async fn check_model(&self, caller: &Caller, name: &str) -> Result<(), CallError> {
         let tenant = self.catalog.active_tenant(&caller.tenant).await?;
         let found = self.catalog.model_of(&tenant, Some(name)).await;
@@ -281,9 +270,7 @@ impl AgentService {
     }
 
     /// The estimated tokens of the first request to the model in a run.
-    ///
-    /// # Errors
-    /// `invalid_request` if the caller's tenant may not run the agent.
+    /// Errors: `invalid_request` if the caller's tenant may not run the agent.
     pub async fn count_prompt(&self, mut request: AgentRequest) -> Result<u64, CallError> {
         self.admit(&mut request).await?;
         request.limit_tools();
@@ -339,9 +326,7 @@ impl AgentService {
 }
 
 /// The profile with that name.
-///
-/// # Errors
-/// `invalid_request`, with the names of all profiles.
+/// Errors: `invalid_request`, with the names of all profiles.
 pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, CallError> {
     match config.profiles.get(name) {
         Some(profile) => Ok(Arc::new(profile.clone())),

@@ -69,8 +69,7 @@ pub(super) struct KeptPrefix {
 }
 
 impl KeptPrefix {
-    /// # Errors
-    /// The store cannot be used; `internal`: the prefix is of a newer program.
+    /// Errors: the store cannot be used; `internal`: the prefix is of a newer program.
     pub(super) async fn load(store: &Store, [conversation, session, agent]: [&str; 3]) -> Result<Self, CallError> {
         let stored = store.conversation_logs().session_prefix(conversation, session, agent).await;
         let Some(stored) = stored.map_err(CallError::from)? else { return Ok(Self::default()) };
@@ -169,9 +168,7 @@ impl SessionPrefix {
 
     /// The prefix of the session. A first run stores its own, made by `system`; a later one adds its news to the user's message,
     /// the last one, and stores these, before anything is sent.
-    ///
-    /// # Errors
-    /// The store cannot be used.
+    /// Errors: the store cannot be used.
     pub(super) async fn settle(
         &self,
         today: Date,

@@ -78,9 +78,7 @@ impl Skill {
 }
 
 /// The skills of a folder: each folder in it that has a `SKILL.md`.
-///
-/// # Errors
-/// The folder cannot be read, or one of its skills cannot be used.
+/// Errors: the folder cannot be read, or one of its skills cannot be used.
 pub fn load(folder: &Path) -> Result<BTreeMap<String, Skill>, UnusableFile> {
     let mut skills = BTreeMap::new();
     for folder in front_matter::entries(folder)? {

@@ -48,9 +48,7 @@ pub async fn recorded<T: Send + 'static>(
 
 /// Makes an administrator's change, and writes its line. Both are done to their end, even if the client disconnects.
 /// Nothing is changed when the trail cannot take the line.
-///
-/// # Errors
-/// The errors of the change, and `overloaded` when the trail cannot take the line.
+/// Errors: the errors of the change, and `overloaded` when the trail cannot take the line.
 pub async fn record_change<T: Send + 'static>(
     gateway: &Gateway,
     event: AuditEvent,

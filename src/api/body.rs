@@ -98,9 +98,7 @@ pub(super) struct BodyLimits {
 
 impl BodyLimits {
     /// The size that a body declares, or else its maximum.
-    ///
-    /// # Errors
-    /// `too_large`.
+    /// Errors: `too_large`.
     fn expected(&self, body: &Body) -> Result<u64, CallError> {
         let size = body.size_hint();
         if size.lower() > self.bytes as u64 {
@@ -139,9 +137,7 @@ impl BodyMemory {
     }
 
     /// Reads a whole body.
-    ///
-    /// # Errors
-    /// `too_large`, `invalid_request`; `overloaded` if there is no memory for it in time.
+    /// Errors: `too_large`, `invalid_request`; `overloaded` if there is no memory for it in time.
     pub(super) async fn read(&self, body: Body, owner: &Owner, limits: BodyLimits) -> Result<Bytes, CallError> {
         let expected = limits.expected(&body)?;
         let _reading = hold(&self.reading, owner, expected, limits.deadline).await?;
@@ -149,9 +145,7 @@ impl BodyMemory {
     }
 
     /// Reads a whole body that is sent on as it is, and holds its memory.
-    ///
-    /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Errors: the errors of [`read`](Self::read).
     pub(super) async fn read_held(
         &self,
         body: Body,
@@ -164,9 +158,7 @@ impl BodyMemory {
     }
 
     /// Holds the memory of the values of a body.
-    ///
-    /// # Errors
-    /// `overloaded` if there is no memory for them in time.
+    /// Errors: `overloaded` if there is no memory for them in time.
     pub(super) async fn hold(
         &self,
         checked: CheckedJson<'_>,
@@ -203,8 +195,7 @@ impl BodyLimits {
         Self { bytes: config.max_body_bytes, values: config.max_json_values, deadline: Instant::now() + within }
     }
 
-    /// # Errors
-    /// The text is not JSON, or has too many values or an integer beyond 64 bits.
+    /// Errors: the text is not JSON, or has too many values or an integer beyond 64 bits.
     pub(super) fn check(self, text: &[u8]) -> Result<CheckedJson<'_>, InvalidJson> {
         CheckedJson::new(text, self.values)?.without_large_integers()
     }

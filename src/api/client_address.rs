@@ -64,10 +64,8 @@ impl PublicAddress {
     }
 
     /// The client of a request, if the server answers to its host name.
-    ///
-    /// # Errors
-    /// `denied`: another host name. A web page that reaches the server under its own name (DNS rebinding)
-    /// must find nothing there.
+    /// Errors: `denied`: another host name. A web page that reaches the server under its own name (DNS rebinding) must
+    /// find nothing there.
     pub(super) fn client(&self, peer: IpAddr, uri: &Uri, headers: &HeaderMap) -> Result<ClientAddress, CallError> {
         let host = self.host(peer, uri, headers).and_then(HostAndPort::parse);
         // Health checks of load balancers are in HTTP/1.0, while browsers always name a host.

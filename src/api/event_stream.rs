@@ -107,9 +107,7 @@ pub fn respond_logged(events: impl Stream<Item = LoggedFrame> + Send + 'static) 
 }
 
 /// The event after which a client goes on.
-///
-/// # Errors
-/// `invalid_request`: no number.
+/// Errors: `invalid_request`: no number.
 pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, CallError> {
     let invalid = || CallError::new(ErrorCode::InvalidRequest, "`Last-Event-ID` is not the id of an event, a number");
     let text = single(headers, &LAST_EVENT_ID).map_err(|_| invalid())?;

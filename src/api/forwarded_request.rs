@@ -43,9 +43,7 @@ impl ForwardedRequest {
     }
 
     /// Checks that this is the forwarded body.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     pub(super) fn check_body(&self, body: &[u8]) -> Result<(), CallError> {
         match Sha256::digest(body)[..] == self.digest {
             true => Ok(()),
@@ -61,10 +59,8 @@ impl ForwardedRequest {
     }
 
     /// Reads the header of a request that this replica received.
-    ///
-    /// # Errors
-    /// `denied`: it comes from no replica that has a secret in force here, or not from this time. `unknown_session`: it
-    /// is for another replica, which is gone if it had this replica's address.
+    /// Errors: `denied`: it comes from no replica that has a secret in force here, or not from this time.
+    /// `unknown_session`: it is for another replica, which is gone if it had this replica's address.
     pub(super) fn read<B>(replica: &Replica, request: &Request<B>) -> Result<Self, CallError> {
         let keys = replica.keys().ok_or_else(not_forwarded)?;
         let forwarded = keys.in_force().find_map(|keys| Self::signed(&keys.requests, request));

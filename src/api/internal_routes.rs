@@ -47,9 +47,7 @@ impl InternalRoutes {
     }
 
     /// Sends a request, and gives the response of the route, also one that is a stream.
-    ///
-    /// # Errors
-    /// The error of the route.
+    /// Errors: the error of the route.
     pub async fn send(
         &self,
         page: &PageRequest,
@@ -76,9 +74,7 @@ impl InternalRoutes {
     }
 
     /// The answer of a route, in JSON; null for nothing.
-    ///
-    /// # Errors
-    /// The error of the route.
+    /// Errors: the error of the route.
     pub async fn json<T: DeserializeOwned>(
         &self,
         page: &PageRequest,

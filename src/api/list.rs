@@ -44,8 +44,7 @@ pub(super) struct LatestFirst {
 }
 
 impl PageQuery {
-    /// # Errors
-    /// `invalid_request`: no page has so many entries.
+    /// Errors: `invalid_request`: no page has so many entries.
     pub fn limit(&self) -> Result<usize, CallError> {
         match self.limit.unwrap_or(PAGE) {
             limit @ 1..=MAX_PAGE => Ok(limit),
@@ -54,17 +53,13 @@ impl PageQuery {
     }
 
     /// The limit, as the store counts.
-    ///
-    /// # Errors
-    /// As [`limit`](Self::limit).
+    /// Errors: as [`limit`](Self::limit).
     pub fn limit_in_store(&self) -> Result<u32, CallError> {
         u32::try_from(self.limit()?).map_err(CallError::internal)
     }
 
     /// The key of the last entry of the page before.
-    ///
-    /// # Errors
-    /// `invalid_request`: it is no such key.
+    /// Errors: `invalid_request`: it is no such key.
     pub fn after<K: FromStr>(&self) -> Result<Option<K>, CallError> {
         let key = |after: &str| after.parse().map_err(|_| invalid_after());
         self.after.as_deref().map(key).transpose()
@@ -81,9 +76,7 @@ impl<T> Page<T> {
     }
 
     /// A page of all entries, in the order of their keys.
-    ///
-    /// # Errors
-    /// `invalid_request`: the query names no page.
+    /// Errors: `invalid_request`: the query names no page.
     pub(super) fn from_all<K: Ord + fmt::Display + FromStr>(
         mut all: Vec<T>,
         query: &PageQuery,
@@ -105,9 +98,7 @@ impl<T> Page<T> {
 impl<T: Clone> Page<T> {
     /// A page of all entries, in the order of their keys, and the form under the old name of such a list until 0.3: all
     /// entries if the request names no page, since the old lists had none.
-    ///
-    /// # Errors
-    /// As [`from_all`](Self::from_all).
+    /// Errors: as [`from_all`](Self::from_all).
     pub(super) fn from_all_with_old_name<K: Ord + fmt::Display + FromStr>(
         all: Vec<T>,
         query: &PageQuery,

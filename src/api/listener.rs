@@ -67,8 +67,7 @@ fn remedy(problem: &io::Error) -> &'static str {
 }
 
 impl BoundListeners {
-    /// # Errors
-    /// An address that cannot be listened on, or TLS that cannot be used.
+    /// Errors: an address that cannot be listened on, or TLS that cannot be used.
     pub async fn bind(config: &Config) -> Result<Self, BindError> {
         let server = &config.server;
         let tls = server.tls.as_ref().map(Tls::load).transpose()?;

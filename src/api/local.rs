@@ -83,9 +83,7 @@ impl NamedCaller {
     }
 
     /// Without a name or role, the caller without credentials.
-    ///
-    /// # Errors
-    /// `unauthenticated`: a name or role that no caller may have.
+    /// Errors: `unauthenticated`: a name or role that no caller may have.
     pub fn caller(&self) -> Result<Arc<Caller>, CallError> {
         match &self.user {
             None if self.roles.is_empty() => Ok(Arc::new(Caller::anonymous())),
@@ -95,9 +93,7 @@ impl NamedCaller {
 }
 
 /// The caller of a request over the socket.
-///
-/// # Errors
-/// `invalid_request` for a header of another form, `unauthenticated` for a name that no caller may have.
+/// Errors: `invalid_request` for a header of another form, `unauthenticated` for a name that no caller may have.
 pub(super) fn caller_of(headers: &HeaderMap) -> Result<Arc<Caller>, CallError> {
     let named = headers.get(CALLER).map(|value| serde_json::from_slice::<NamedCaller>(value.as_bytes()));
     let named = named.transpose().map_err(|error| {

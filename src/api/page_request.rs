@@ -36,8 +36,7 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
-    /// # Errors
-    /// Internal: no guard is in front of the routes.
+    /// Errors: internal: no guard is in front of the routes.
     pub fn of(parts: &Parts) -> Result<Self, CallError> {
         let connection = Connection::of(parts)?;
         let server_url = connection.server_url(parts);
@@ -54,9 +53,7 @@ impl PageRequest {
     }
 
     /// A change is accepted only from a page of this server.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     pub fn require_same_origin(&self) -> Result<(), CallError> {
         if is_same_origin(&self.headers, &self.host) {
             return Ok(());
@@ -96,9 +93,7 @@ pub struct UploadedFile {
 }
 
 /// The fields of a form, read within the limits of bodies.
-///
-/// # Errors
-/// `unsupported_media_type`, `too_large`, `invalid_request`, `overloaded`.
+/// Errors: `unsupported_media_type`, `too_large`, `invalid_request`, `overloaded`.
 pub async fn read_form(
     parts: &Parts,
     body: Body,
@@ -114,9 +109,7 @@ pub async fn read_form(
 }
 
 /// The fields of a form that may have files (RFC 7578), and its files that were chosen.
-///
-/// # Errors
-/// As [`read_form`].
+/// Errors: as [`read_form`].
 pub async fn read_form_with_files(
     parts: &Parts,
     body: Body,
@@ -162,9 +155,7 @@ pub(super) async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway:
 }
 
 /// The caller of a request of this machine's user, over the Unix socket, as an administrator.
-///
-/// # Errors
-/// `denied`: over the network, or without the role.
+/// Errors: `denied`: over the network, or without the role.
 pub async fn administrator_on_socket(mut parts: Parts, gateway: &Arc<Gateway>) -> Result<Arc<Caller>, CallError> {
     let meta = RequestMeta::from_request_parts(&mut parts, gateway).await?;
     if !meta.over_socket {

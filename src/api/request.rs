@@ -137,8 +137,7 @@ impl Incoming {
 }
 
 impl ExecuteRequest {
-    /// # Errors
-    /// `invalid_request` for contradictory fields or headers, and the errors of opening the session.
+    /// Errors: `invalid_request` for contradictory fields or headers, and the errors of opening the session.
     pub(super) fn into_call(self, tool: String, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         let context = SessionContext { session_id: self.session_id, ..SessionContext::default() };
         meta.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
@@ -146,14 +145,12 @@ impl ExecuteRequest {
 }
 
 impl ExecuteNamedRequest {
-    /// # Errors
-    /// `invalid_request`: another form.
+    /// Errors: `invalid_request`: another form.
     pub(super) fn from_json(request: Value) -> Result<Self, CallError> {
         serde_json::from_value(request).map_err(body::wrong_form)
     }
 
-    /// # Errors
-    /// As [`ExecuteRequest::into_call`].
+    /// Errors: as [`ExecuteRequest::into_call`].
     pub(super) fn into_call(self, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         let arguments = either(self.arguments, self.parameters)?;
         meta.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
@@ -210,9 +207,7 @@ impl RequestMeta {
     }
 
     /// Requires a role for the route.
-    ///
-    /// # Errors
-    /// `denied`, with the role that is missing.
+    /// Errors: `denied`, with the role that is missing.
     pub(super) fn require_role(&self, role: &str) -> Result<(), CallError> {
         if self.caller.has_role(role) {
             return Ok(());
@@ -223,9 +218,7 @@ impl RequestMeta {
 
     /// Requires that nobody else is the same caller: all clients without credentials are one caller, and a client
     /// elsewhere knows the work that it began only by its id.
-    ///
-    /// # Errors
-    /// `unauthenticated`.
+    /// Errors: `unauthenticated`.
     pub fn require_list_of_own(&self) -> Result<(), CallError> {
         let is_elsewhere = |request: &ClientRequest| request.address.is_some_and(|address| !address.is_loopback());
         if self.caller.anonymous && self.request.as_deref().is_some_and(is_elsewhere) {
@@ -236,9 +229,7 @@ impl RequestMeta {
     }
 
     /// A call of a tool.
-    ///
-    /// # Errors
-    /// The errors of opening the session.
+    /// Errors: the errors of opening the session.
     pub(super) fn call(
         &self,
         tool: String,
@@ -312,9 +303,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 pub(super) struct KnownCaller(pub Arc<Caller>);
 
 /// The caller of a request. A caller without credentials owns its resources by its address.
-///
-/// # Errors
-/// `unauthenticated`: credentials that are wrong, ambiguous or missing.
+/// Errors: `unauthenticated`: credentials that are wrong, ambiguous or missing.
 pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Caller>, CallError> {
     if let Some(KnownCaller(caller)) = parts.extensions.get() {
         return Ok(Arc::clone(caller));
@@ -342,9 +331,7 @@ fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result
 
 /// A GET that runs a tool must not come from another site's page, where a browser sends it without a preflight: on
 /// loopback callers need no credentials.
-///
-/// # Errors
-/// `denied`.
+/// Errors: `denied`.
 pub fn forbid_other_sites(parts: &Parts) -> Result<(), CallError> {
     let headers = &parts.headers;
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());

@@ -67,16 +67,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// # Errors
-    /// Internal: no [`RequestGuard`] is in front of the routes.
+    /// Errors: internal: no [`RequestGuard`] is in front of the routes.
     pub(super) fn of(parts: &Parts) -> Result<&Self, CallError> {
         parts.extensions.get().ok_or_else(|| CallError::internal("the request has no connection"))
     }
 
     /// The caller, who is known once [`RequestMeta`](super::request::RequestMeta) was read.
-    ///
-    /// # Errors
-    /// Internal: the handler reads a body before it knows the caller, whose rate and memory that is.
+    /// Errors: internal: the handler reads a body before it knows the caller, whose rate and memory that is.
     pub(super) fn caller(&self) -> Result<&Arc<Caller>, CallError> {
         self.caller.as_ref().ok_or_else(|| CallError::internal("the body is read before its caller is known"))
     }

@@ -25,17 +25,13 @@ impl SessionFile {
     }
 
     /// A call of `file_write` with this content, in base64.
-    ///
-    /// # Errors
-    /// As [`RequestMeta::call`].
+    /// Errors: as [`RequestMeta::call`].
     pub fn into_call(self, content: String, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         self.write(content, "base64", meta, gateway)
     }
 
     /// A call of `file_write` with the file that is the request's body.
-    ///
-    /// # Errors
-    /// As [`RequestMeta::call`].
+    /// Errors: as [`RequestMeta::call`].
     pub(super) fn into_upload(
         self,
         upload: Upload,

@@ -44,8 +44,7 @@ pub enum TlsError {
 const COMPONENT: &str = "tls";
 
 impl Tls {
-    /// # Errors
-    /// A file that cannot be read, or a key that is not the certificate's.
+    /// Errors: a file that cannot be read, or a key that is not the certificate's.
     pub(super) fn load(files: &TlsConfig) -> Result<Arc<Self>, TlsError> {
         let TlsConfig { certificate, key, client_ca } = files.clone();
         let watcher = Watcher::new([certificate, key].into_iter().chain(client_ca).collect(), Vec::new());
@@ -54,9 +53,7 @@ impl Tls {
     }
 
     /// The encrypted connection, after the handshake.
-    ///
-    /// # Errors
-    /// The client does not speak TLS, does not trust the certificate, or has none although one is required.
+    /// Errors: the client does not speak TLS, does not trust the certificate, or has none although one is required.
     pub(super) async fn accept<S>(self: Arc<Self>, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -82,9 +79,7 @@ impl Tls {
 }
 
 /// Checks the files without using them.
-///
-/// # Errors
-/// As [`Tls::load`].
+/// Errors: as [`Tls::load`].
 pub fn check_tls(files: &TlsConfig) -> Result<(), TlsError> {
     read(files).map(drop)
 }

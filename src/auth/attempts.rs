@@ -66,9 +66,7 @@ impl Default for Attempts {
 
 impl Attempts {
     /// Begins the check of a credential. `None`: it was accepted before.
-    ///
-    /// # Errors
-    /// `rate_limited`: the address has sent too many wrong ones, and too many of its others wait.
+    /// Errors: `rate_limited`: the address has sent too many wrong ones, and too many of its others wait.
     pub(super) async fn begin(&self, client: &Owner, digest: &SecretDigest) -> Result<Option<Attempt<'_>>, CallError> {
         if self.accepted.get(digest, |since| (since.elapsed() < REMEMBERED).then_some(())).is_some() {
             return Ok(None);

@@ -157,8 +157,8 @@ fn addresses(issuer: &str) -> Vec<Url> {
     vec![at(format!("{path}{OPEN_ID}")), at(format!("{OAUTH}{path}"))]
 }
 
-/// # Errors
-/// The document is not the metadata of this issuer, or names addresses at which anybody in between could answer.
+/// Errors: the document is not the metadata of this issuer, or names addresses at which anybody in between could
+/// answer.
 fn read(issuer: &str, document: &[u8]) -> Result<IssuerMetadata, IssuerError> {
     let metadata: IssuerMetadata =
         json::parse_as(document).map_err(|error| IssuerError::wrong(format!("not metadata of an issuer: {error}")))?;

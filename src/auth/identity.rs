@@ -7,8 +7,7 @@ use sekisho_core::call::Caller;
 /// Maximum length of an id, tenant or role, in bytes: they are keys of limits, budgets and sessions.
 const LONGEST: usize = 256;
 
-/// # Errors
-/// The invalid part, beginning with its name.
+/// Errors: the invalid part, beginning with its name.
 pub(super) fn checked(caller: Caller) -> Result<Arc<Caller>, &'static str> {
     let Caller { id, tenant, .. } = &caller;
     let anonymous = Caller::anonymous();

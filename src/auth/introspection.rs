@@ -61,9 +61,7 @@ impl Introspection {
     }
 
     /// Waits for the turn of this owner.
-    ///
-    /// # Errors
-    /// Its turn did not come in time.
+    /// Errors: its turn did not come in time.
     pub(super) async fn turn(&self, owner: &Owner) -> Result<Turn, Refusal> {
         let until = Instant::now() + ASK_TIMEOUT;
         let lease = self.questions.acquire(owner, 1, usize::MAX, until).await;
@@ -72,9 +70,7 @@ impl Introspection {
     }
 
     /// The issuer's answer about an active token.
-    ///
-    /// # Errors
-    /// The token is not active, or nobody knows.
+    /// Errors: the token is not active, or nobody knows.
     pub(super) async fn ask(&self, token: &str, turn: &Turn) -> Result<Claims, Refusal> {
         let asked = timeout_at(turn.until, self.answer(token)).await;
         let answer = asked.unwrap_or_else(|_| Err(IssuerError::late(ASK_TIMEOUT)));
@@ -112,9 +108,7 @@ impl Introspection {
 }
 
 /// Checks the claims of an active token. `iss` and `exp` may be missing (RFC 7662 §2.2): its issuer says that it is active.
-///
-/// # Errors
-/// It is not for this service, or not of this moment.
+/// Errors: it is not for this service, or not of this moment.
 pub(super) fn check(claims: &Claims, config: &JwtConfig) -> Result<(), Refusal> {
     let present = |name: &str| claims.get(name).filter(|claim| !claim.is_null());
     if present("iss").is_some_and(|issuer| issuer.as_str() != Some(&config.issuer)) {
@@ -140,9 +134,7 @@ pub(super) fn check(claims: &Claims, config: &JwtConfig) -> Result<(), Refusal> 
 }
 
 /// The claims of an active token; `None` for one that is not active.
-///
-/// # Errors
-/// Not an answer of RFC 7662 §2.2.
+/// Errors: not an answer of RFC 7662 §2.2.
 fn read(answer: &[u8]) -> Result<Option<Claims>, IssuerError> {
     let claims: Claims = json::parse_as(answer)
         .map_err(|error| IssuerError::wrong(format!("not an introspection response: {error}")))?;

@@ -24,9 +24,7 @@ const OF_SESSION: Refusal = Refusal("a token of this gateway begins no other ses
 
 impl Issuers {
     /// `None` where none is configured. `client` sends the requests to the issuers; without it their keys are in files.
-    ///
-    /// # Errors
-    /// All errors of the configuration, each with its place.
+    /// Errors: all errors of the configuration, each with its place.
     pub(super) async fn new(
         config: &AuthConfig,
         client: Option<Arc<dyn IssuerClient>>,

@@ -152,9 +152,7 @@ impl IssuerKeys {
     }
 
     /// Fetches and replaces the keys. On an error the current keys stay.
-    ///
-    /// # Errors
-    /// The error, which is logged.
+    /// Errors: the error, which is logged.
     pub(super) async fn fetch(&self) -> Result<(), String> {
         let mut fetches = self.fetches.lock().await;
         if !fetches.may_begin() {

@@ -125,9 +125,7 @@ type SecretDigest = [u8; 32];
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// A caller that this user names: over the Unix socket and on the command line.
-///
-/// # Errors
-/// `unauthenticated`: a name or role that no caller may have.
+/// Errors: `unauthenticated`: a name or role that no caller may have.
 pub fn named_caller(id: &str, roles: Vec<String>) -> Result<Arc<Caller>, CallError> {
     let caller = Caller::new(id, DEFAULT_TENANT, roles);
     identity::checked(caller).map_err(|problem| CallError::new(ErrorCode::Unauthenticated, problem))
@@ -136,9 +134,7 @@ pub fn named_caller(id: &str, roles: Vec<String>) -> Result<Arc<Caller>, CallErr
 impl Authenticator {
     /// `client` sends the requests to the issuers. It is first used when a token arrives, so that an unavailable issuer
     /// does not keep the service from starting.
-    ///
-    /// # Errors
-    /// All errors of the configuration, each with its place.
+    /// Errors: all errors of the configuration, each with its place.
     pub async fn new(config: &AuthConfig, client: Option<Arc<dyn IssuerClient>>) -> Result<Self, Vec<AuthConfigError>> {
         let (keys, mut errors) = ApiKeys::new(&config.api_keys);
         let issuers = Issuers::new(config, client).await.map_err(|more| errors.extend(more));
@@ -178,10 +174,8 @@ impl Authenticator {
 
     /// From the request's headers (`Authorization: Bearer …`, `X-API-Key`). `is_local`: it was sent on this machine to
     /// a loopback listener, and not through a proxy. `client`: who waits while an issuer is asked about a token.
-    ///
-    /// # Errors
-    /// `unauthenticated`: credentials that are wrong, ambiguous or missing; `rate_limited`: the client's address has sent too
-    /// many wrong ones. `overloaded`: it is not known whether a managed key was revoked.
+    /// Errors: `unauthenticated`: credentials that are wrong, ambiguous or missing; `rate_limited`: the client's
+    /// address has sent too many wrong ones. `overloaded`: it is not known whether a managed key was revoked.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -206,9 +200,7 @@ impl Authenticator {
 
     /// Accepts an API key or a JSON Web Token for a session. A token that only its issuer can read begins none: it may be
     /// revoked meanwhile. `client`: who sent it.
-    ///
-    /// # Errors
-    /// `unauthenticated`; `rate_limited`: the client's address has sent too many wrong ones.
+    /// Errors: `unauthenticated`; `rate_limited`: the client's address has sent too many wrong ones.
     pub async fn sign_in(&self, secret: &str, client: &Owner) -> Result<SignedIn, CallError> {
         let secret = secret.trim();
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -225,9 +217,7 @@ impl Authenticator {
     }
 
     /// Where the first issuer signs people in. Its metadata is kept for minutes.
-    ///
-    /// # Errors
-    /// `upstream_error`: the issuer does not answer, or its metadata cannot be used.
+    /// Errors: `upstream_error`: the issuer does not answer, or its metadata cannot be used.
     pub async fn sign_in_endpoints(&self) -> Result<SignInEndpoints, CallError> {
         let unusable = |cause: String| {
             let message = "the metadata of the sign-in provider (`auth.jwt.issuer`) cannot be used";
@@ -239,9 +229,7 @@ impl Authenticator {
     }
 
     /// Accepts the ID token of a sign-in at the first issuer. The session that begins with it ends by its own limits.
-    ///
-    /// # Errors
-    /// `unauthenticated`.
+    /// Errors: `unauthenticated`.
     pub async fn sign_in_with_id_token(&self, token: &str, client: &str, nonce: &str) -> Result<SignedIn, CallError> {
         let tokens = self.issuers.as_ref().and_then(Issuers::first);
         let tokens = tokens.ok_or(Refusal("tokens are not configured (`auth.jwt`)"))?;

@@ -97,8 +97,8 @@ pub fn new_token(id: &str) -> (Secret, Secret) {
     (Secret::new(token), Secret::new(digest))
 }
 
-/// # Errors
-/// Values that no caller may have, and characters that a person does not see: with them one name reads as another.
+/// Errors: values that no caller may have, and characters that a person does not see: with them one name reads as
+/// another.
 pub fn check_identity(person: &str, tenant: &str, roles: &[String]) -> Result<(), &'static str> {
     identity::checked(Caller::new(person, tenant, roles.to_vec()))?;
     match [person, tenant].into_iter().chain(roles.iter().map(String::as_str)).all(is_visible) {
@@ -163,9 +163,7 @@ impl ManagedKeys {
     }
 
     /// The caller of a token, which counts as a use of its key.
-    ///
-    /// # Errors
-    /// `unauthenticated` with the reason; `overloaded` when it is not known whether the key was revoked.
+    /// Errors: `unauthenticated` with the reason; `overloaded` when it is not known whether the key was revoked.
     pub(super) fn recognize(&self, id: &str, digest: &SecretDigest) -> Result<Arc<Caller>, CallError> {
         let now = self.clock.now();
         let key = self.accepted(id, digest, now)?;

@@ -67,9 +67,7 @@ type ProviderClient = Client<
 
 /// Begins a sign-in: the address at the provider for the browser, and the pending sign-in. `redirect` is the address
 /// that the browser comes back to.
-///
-/// # Errors
-/// `internal`: `redirect` is no address.
+/// Errors: `internal`: `redirect` is no address.
 pub fn begin(
     config: &OidcConfig,
     endpoints: &SignInEndpoints,
@@ -104,10 +102,8 @@ impl PendingSignIn {
     }
 
     /// Ends a sign-in with the parameters of the returned browser. `endpoints`: of the issuer at which it began.
-    ///
-    /// # Errors
-    /// `unauthenticated`: it is of another sign-in, or the provider or the ID token says no; `upstream_error`: the provider
-    /// does not answer.
+    /// Errors: `unauthenticated`: it is of another sign-in, or the provider or the ID token says no; `upstream_error`:
+    /// the provider does not answer.
     pub async fn finish(
         self,
         reply: ProviderReply,

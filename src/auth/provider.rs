@@ -21,8 +21,7 @@ pub struct IdentityProvider {
 }
 
 impl IdentityProvider {
-    /// # Errors
-    /// `internal`: the issuer is no address, which the check of the configuration refuses.
+    /// Errors: `internal`: the issuer is no address, which the check of the configuration refuses.
     pub async fn new(config: &BrokerConfig, client: Arc<dyn IssuerClient>) -> Result<Self, CallError> {
         let issuer = JwtConfig {
             issuer: config.issuer.clone(),
@@ -42,9 +41,7 @@ impl IdentityProvider {
     }
 
     /// Where it signs people in. Its metadata is kept for minutes.
-    ///
-    /// # Errors
-    /// `upstream_error`: it does not answer, or its metadata cannot be used.
+    /// Errors: `upstream_error`: it does not answer, or its metadata cannot be used.
     pub async fn endpoints(&self) -> Result<SignInEndpoints, CallError> {
         let unusable = |cause: String| {
             let message = "the metadata of the sign-in provider (`auth.broker.issuer`) cannot be used";
@@ -55,9 +52,7 @@ impl IdentityProvider {
     }
 
     /// The claims of an ID token for the gateway, with this nonce unless it comes from a refresh.
-    ///
-    /// # Errors
-    /// `unauthenticated`.
+    /// Errors: `unauthenticated`.
     pub async fn claims(&self, id_token: &str, nonce: Option<&str>) -> Result<Map<String, Value>, CallError> {
         Ok(self.tokens.id_token_claims(id_token, &self.client_id, nonce).await?)
     }

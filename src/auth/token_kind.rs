@@ -16,8 +16,7 @@ const OF_ID_TOKENS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
 /// The values that Keycloak writes as the claim `typ` of tokens that are no access tokens.
 const OTHER_KINDS: [&str; 4] = ["ID", "Refresh", "Offline", "Logout"];
 
-/// # Errors
-/// The header says that the token is of another kind. Many issuers say nothing, or `JWT`.
+/// Errors: the header says that the token is of another kind. Many issuers say nothing, or `JWT`.
 pub(super) fn check_type(header: &Header) -> Result<(), Refusal> {
     match media_type(header).as_deref() {
         None | Some("jwt" | ACCESS_TOKEN) => Ok(()),
@@ -25,8 +24,7 @@ pub(super) fn check_type(header: &Header) -> Result<(), Refusal> {
     }
 }
 
-/// # Errors
-/// The claims belong to a token of another kind.
+/// Errors: the claims belong to a token of another kind.
 pub(super) fn check_claims(header: &Header, claims: &Claims) -> Result<(), Refusal> {
     let kind = claims.get("typ").and_then(Value::as_str).unwrap_or_default();
     // Security event tokens (RFC 8417), of which logout tokens are one.

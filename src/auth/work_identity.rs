@@ -60,10 +60,8 @@ impl WorkIdentity {
 impl Authenticator {
     /// The caller with this key whose work goes on, with the roles of now. A key of the configuration may have lost roles, and has no
     /// new ones: which of the keys of a caller was used is not known.
-    ///
-    /// # Errors
-    /// `unauthenticated`: its key was revoked or removed or has other roles, its token has expired, or callers without credentials
-    /// are no longer accepted. `overloaded`: that is not known.
+    /// Errors: `unauthenticated`: its key was revoked or removed or has other roles, its token has expired, or callers
+    /// without credentials are no longer accepted. `overloaded`: that is not known.
     pub async fn caller_of_work(&self, key: &str, identity: &WorkIdentity) -> Result<Arc<Caller>, CallError> {
         let found = match identity {
             WorkIdentity::Key { roles, person } => self.keys.with_caller_key(key, person.as_deref(), roles),

@@ -61,8 +61,7 @@ const MAX_FIELDS: usize = 50;
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// # Errors
-    /// `invalid_request`: too many fields, or one that is sent twice or too long.
+    /// Errors: `invalid_request`: too many fields, or one that is sent twice or too long.
     pub(crate) fn new(fields: Vec<(String, String)>) -> Result<Self, OAuthError> {
         if fields.len() > MAX_FIELDS {
             return Err(OAuthError::invalid_request(format!("there are more than {MAX_FIELDS} fields")));
@@ -90,8 +89,7 @@ impl Fields {
     }
 }
 
-/// # Errors
-/// `unsupported_response_type`, `invalid_request`: the flow is another one, or has no proof key by SHA-256.
+/// Errors: `unsupported_response_type`, `invalid_request`: the flow is another one, or has no proof key by SHA-256.
 pub(crate) fn challenge(fields: &Fields) -> Result<String, OAuthError> {
     if fields.need("response_type")? != "code" {
         let why = "the only `response_type` is `code`";

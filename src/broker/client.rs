@@ -33,9 +33,7 @@ struct Metadata {
 
 impl Client {
     /// The client of a registration, or of a document.
-    ///
-    /// # Errors
-    /// `invalid_client_metadata`, `invalid_redirect_uri`.
+    /// Errors: `invalid_client_metadata`, `invalid_redirect_uri`.
     pub(crate) fn read(metadata: Value, permitted: &[String]) -> Result<Self, OAuthError> {
         let invalid = |why: String| OAuthError::new(OAuthErrorCode::InvalidClientMetadata, why);
         let metadata: Metadata =
@@ -59,9 +57,7 @@ impl Client {
     }
 
     /// The client of the document at the address that is its id.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read), and for a document of another client, or one with a secret.
+    /// Errors: as [`read`](Self::read), and for a document of another client, or one with a secret.
     pub(crate) fn read_document(id: &str, metadata: Value, permitted: &[String]) -> Result<Self, OAuthError> {
         let is_own = metadata.get("client_id").and_then(Value::as_str) == Some(id);
         if !is_own || metadata.get("client_secret").is_some() {

@@ -55,9 +55,7 @@ impl BrokerKeys {
     }
 
     /// The keys in force, as a JSON Web Key Set. The first one is made with it.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read; `internal` when no key can be sealed.
+    /// Errors: `overloaded` when the store cannot be read; `internal` when no key can be sealed.
     pub async fn published(&self) -> Result<Value, CallError> {
         let mut keys = self.store.keys().await?;
         if keys.is_empty() {

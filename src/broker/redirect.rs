@@ -11,8 +11,8 @@ const MAX_BYTES: usize = 512;
 const EDITORS: [&str; 10] =
     ["claude", "cursor", "kiro", "raycast", "trae", "vscode", "vscode-insiders", "vscodium", "windsurf", "zed"];
 
-/// # Errors
-/// `invalid_redirect_uri`: a browser must not be sent there. `permitted`: the patterns of the configuration; none permits the usual ones.
+/// Errors: `invalid_redirect_uri`: a browser must not be sent there. `permitted`: the patterns of the configuration;
+/// none permits the usual ones.
 pub(crate) fn check(text: &str, permitted: &[String]) -> Result<(), OAuthError> {
     let refused = |why: &str| {
         let shown: String = text.chars().filter(|c| !c.is_control()).take(100).collect();

@@ -63,17 +63,13 @@ impl Broker {
     }
 
     /// The keys of its tokens.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn published_keys(&self) -> Result<Value, CallError> {
         self.keys.published().await
     }
 
     /// The sessions of a tenant, or of all, after the one with this id, in the order of their ids.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn sessions(
         &self,
         tenant: Option<&str>,
@@ -84,9 +80,7 @@ impl Broker {
     }
 
     /// Ends a session, with a tenant one of it: its refresh token counts no more, and its access tokens for seconds. `None`: there is none.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be written.
+    /// Errors: `overloaded` when the store cannot be written.
     pub async fn end_session(&self, id: &str, tenant: Option<&str>) -> Result<Option<BrokerSession>, CallError> {
         Ok(self.keys.store.end_session(id, tenant).await?)
     }
@@ -141,9 +135,7 @@ impl AuthorizationServer<'_> {
     }
 
     /// Registers a client (RFC 7591). `source`: the network of its request.
-    ///
-    /// # Errors
-    /// `invalid_client_metadata`, `invalid_redirect_uri`; `temporarily_unavailable` when too many register.
+    /// Errors: `invalid_client_metadata`, `invalid_redirect_uri`; `temporarily_unavailable` when too many register.
     pub async fn register(&self, metadata: Value, source: &str) -> Result<Value, OAuthError> {
         let client = Client::read(metadata, &self.config.redirects)?;
         let id = random();
@@ -160,9 +152,7 @@ impl AuthorizationServer<'_> {
     }
 
     /// A registered client, or one whose id is the address of its document.
-    ///
-    /// # Errors
-    /// `invalid_client`; `temporarily_unavailable` when its document cannot be fetched now.
+    /// Errors: `invalid_client`; `temporarily_unavailable` when its document cannot be fetched now.
     pub(crate) async fn client(&self, id: &str, source: &str) -> Result<Client, OAuthError> {
         let stored = self.broker.keys.store.client(id).await?;
         let read = |text: &str| serde_json::from_str::<Client>(text).map_err(CallError::internal);

@@ -76,9 +76,6 @@ pub struct ProviderReply {
 
 impl AuthorizationServer<'_> {
     /// Checks a client's request. `source`: the network of the browser.
-    ///
-    /// # Errors
-    /// [`AuthorizeRefusal`].
     pub async fn authorize(
         &self,
         query: Vec<(String, String)>,
@@ -142,9 +139,8 @@ impl AuthorizationServer<'_> {
     }
 
     /// The user has answered the page of consent. `cookie`: the browser's cookie whose name ends with an id.
-    ///
-    /// # Errors
-    /// `invalid_request`: the page was shown to another browser, or long ago; `temporarily_unavailable`: the provider does not answer.
+    /// Errors: `invalid_request`: the page was shown to another browser, or long ago; `temporarily_unavailable`: the
+    /// provider does not answer.
     pub async fn consent(
         &self,
         form: &str,
@@ -190,9 +186,7 @@ impl AuthorizationServer<'_> {
     }
 
     /// The browser comes back from the provider, and goes to the client with a code or an error.
-    ///
-    /// # Errors
-    /// `invalid_request`: no sign-in has begun in this browser, or not with this `state`.
+    /// Errors: `invalid_request`: no sign-in has begun in this browser, or not with this `state`.
     pub async fn finish(
         &self,
         reply: ProviderReply,

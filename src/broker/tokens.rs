@@ -78,9 +78,6 @@ impl AuthorizationServer<'_> {
     }
 
     /// The token endpoint. Runs to its end also when the client disconnects: a token that was presented counts no more.
-    ///
-    /// # Errors
-    /// [`TokenRefusal`].
     pub async fn token(&self, form: Vec<(String, String)>) -> Result<TokenAnswer, TokenRefusal> {
         let fields = Fields::new(form)?;
         match fields.need("grant_type")? {
@@ -263,9 +260,7 @@ impl AuthorizationServer<'_> {
     }
 
     /// Ends the session of a token, if there is one and the client has the token.
-    ///
-    /// # Errors
-    /// `invalid_request`; `temporarily_unavailable` when the store cannot be written.
+    /// Errors: `invalid_request`; `temporarily_unavailable` when the store cannot be written.
     pub async fn revoke(&self, form: Vec<(String, String)>) -> Result<Option<SessionEvent>, OAuthError> {
         let fields = Fields::new(form)?;
         let (token, client) = (fields.need("token")?, fields.need("client_id")?);
@@ -277,9 +272,7 @@ impl AuthorizationServer<'_> {
     }
 
     /// The state of a token, for callers of this tenant; without a tenant, for administrators of the gateway.
-    ///
-    /// # Errors
-    /// `invalid_request`; `temporarily_unavailable` when the store cannot be read.
+    /// Errors: `invalid_request`; `temporarily_unavailable` when the store cannot be read.
     pub async fn introspect(&self, form: Vec<(String, String)>, tenant: Option<&str>) -> Result<Value, OAuthError> {
         let fields = Fields::new(form)?;
         let found = self.session_of(fields.need("token")?).await?;

@@ -21,8 +21,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// # Errors
-    /// `access_denied`: the rules of the configuration let this user not in.
+    /// Errors: `access_denied`: the rules of the configuration let this user not in.
     pub(crate) fn of(claims: &Map<String, Value>, config: &BrokerConfig) -> Result<Self, OAuthError> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let denied = |why: &str| OAuthError::new(OAuthErrorCode::AccessDenied, why);

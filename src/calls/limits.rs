@@ -91,7 +91,7 @@ impl BucketOwner {
         match self {
             Self::Tenant(_) => CountedCalls::Tenant,
             Self::Caller(_) => CountedCalls::Caller,
-            // Rules say themselves what they count.
+            // A rule has its own subject.
             Self::Tool { .. } | Self::Rule { .. } => CountedCalls::ToolOfCaller,
         }
     }

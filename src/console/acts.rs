@@ -157,8 +157,7 @@ impl Act {
         matches!(self, Self::SeeSources | Self::ChangeTenants | Self::SeeConfiguration)
     }
 
-    /// # Errors
-    /// `denied` to callers of a tenant, for resources that all tenants share.
+    /// Errors: `denied` to callers of a tenant, for resources that all tenants share.
     pub(super) fn require_tenant(self, caller: &Caller) -> Result<(), CallError> {
         if !self.is_about_all_tenants() || caller.is_of_default() {
             return Ok(());
@@ -171,8 +170,7 @@ impl Act {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
-    /// # Errors
-    /// `denied`, with the role that is missing.
+    /// Errors: `denied`, with the role that is missing.
     pub(super) fn require(self, roles: &[ConsoleRole]) -> Result<(), CallError> {
         if self.is_open_to(roles) {
             return Ok(());

@@ -25,9 +25,7 @@ pub(super) struct CallTree {
 
 impl CallTree {
     /// The tree of the calls that the visitor may see, below a call that made `made` calls.
-    ///
-    /// # Errors
-    /// The index cannot be read.
+    /// Errors: the index cannot be read.
     pub(super) async fn of(console: &Console, visit: &Visit, id: CallId, made: usize) -> Result<Self, CallError> {
         if made == 0 {
             return Ok(Self::default());

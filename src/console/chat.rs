@@ -20,9 +20,7 @@ use sekisho_core::record::CallSummary;
 pub(super) type Receipts = HashMap<String, Arc<CallSummary>>;
 
 /// The records of the calls of messages that the visitor may see.
-///
-/// # Errors
-/// The index cannot be read.
+/// Errors: the index cannot be read.
 pub(super) async fn receipts(
     console: &Console,
     visit: &Visit,

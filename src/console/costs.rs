@@ -184,9 +184,7 @@ fn figures_of(tenant: &str, caller: Option<&str>) -> String {
 }
 
 /// The money of each of the last 30 days that the wanted models cost: a part of another page.
-///
-/// # Errors
-/// `denied`, and the errors of the route.
+/// Errors: `denied`, and the errors of the route.
 #[cfg(feature = "agent")]
 pub(super) async fn of_models(
     console: &Console,

@@ -107,9 +107,7 @@ fn show(visit: &Visit, of: &FiguresOf, figures: &Figures) -> Markup {
 }
 
 /// The charts as a part of the page `page`; nothing for visitors who may not see calls.
-///
-/// # Errors
-/// The index of calls cannot be read.
+/// Errors: the index of calls cannot be read.
 pub(super) async fn section(
     console: &Console,
     visit: &Visit,

@@ -59,11 +59,8 @@ fn show(visit: &Visit, at: usize, report: &FlowReportBody) -> Markup {
         FlowMode::Enforce => texts.with("flow-enforced", counts),
     };
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
-    let table = Table {
-        help: Some("flow-help"),
-        cell,
-        ..Table::new(&texts, "nav-flow", ("flow-none", "sekisho flow report"))
-    };
+    let table =
+        Table { help: Some("flow-help"), cell, ..Table::new(&texts, "nav-flow", ("flow-none", "sekisho flow report")) };
     let shown = Page::of(&report.questions, at);
     let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
     frame::page(

@@ -57,9 +57,7 @@ pub(super) fn shown_once(console: &Console, form: &Submitted, made: KeyWithToken
 }
 
 /// The answer of a route that made a token.
-///
-/// # Errors
-/// `internal`: another form.
+/// Errors: `internal`: another form.
 pub(super) fn with_token(answer: Value) -> Result<KeyWithToken, CallError> {
     serde_json::from_value(answer).map_err(CallError::internal)
 }

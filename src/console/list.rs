@@ -35,9 +35,7 @@ pub(super) struct ListAddress {
 }
 
 /// A page of a list of the API, of which `fields` choose the entries.
-///
-/// # Errors
-/// `denied`, and the errors of the route.
+/// Errors: `denied`, and the errors of the route.
 pub(super) async fn fetch<T: Listed + DeserializeOwned>(
     console: &Console,
     visit: &Visit,
@@ -63,9 +61,7 @@ pub(super) fn respond<F, T: Listed>(
 }
 
 /// All pages of a list of the API.
-///
-/// # Errors
-/// As [`fetch`].
+/// Errors: as [`fetch`].
 pub(super) async fn fetch_all<T: Listed + DeserializeOwned>(
     console: &Console,
     visit: &Visit,

@@ -151,9 +151,7 @@ async fn begin_at_provider(console: &Console, guest: &Guest, to: &str) -> Result
 }
 
 /// The sign-in of the browser, which ends with this reply.
-///
-/// # Errors
-/// `unauthenticated`: there is none, or the reply belongs to another one.
+/// Errors: `unauthenticated`: there is none, or the reply belongs to another one.
 fn awaited(console: &Console, guest: &Guest, reply: &ProviderReply) -> Result<Begun, CallError> {
     let config = console.gateway.configuration().current();
     let Some(issuer) = config.auth.oidc.as_ref().and(config.auth.jwt.first()).map(|jwt| &jwt.issuer) else {

@@ -94,8 +94,7 @@ async fn start(console: &Console, guest: &Guest, key: &str) -> Result<HeaderValu
     begin(console, guest, signed_in)
 }
 
-/// # Errors
-/// `denied`: the browser would not keep the cookie.
+/// Errors: `denied`: the browser would not keep the cookie.
 pub(super) fn require_encryption(guest: &Guest) -> Result<(), CallError> {
     if guest.request.is_encrypted || guest.request.is_local {
         return Ok(());
@@ -106,9 +105,7 @@ pub(super) fn require_encryption(guest: &Guest) -> Result<(), CallError> {
 }
 
 /// Begins the session of a sign-in in place of the one that the browser had, and gives its cookie.
-///
-/// # Errors
-/// `denied`: the caller has no role in the console; `overloaded`: the audit trail cannot take the line.
+/// Errors: `denied`: the caller has no role in the console; `overloaded`: the audit trail cannot take the line.
 pub(super) fn begin(console: &Console, guest: &Guest, signed_in: SignedIn) -> Result<HeaderValue, CallError> {
     let caller = Arc::clone(signed_in.caller());
     // No session begins without a line in the audit trail.

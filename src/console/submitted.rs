@@ -25,8 +25,7 @@ pub(super) struct Submitted {
 }
 
 impl Submitted {
-    /// # Errors
-    /// The page that says why it is not accepted.
+    /// Errors: the page that says why it is not accepted.
     pub(super) async fn read(console: &Arc<Console>, request: Request, act: Act) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let visit = Visit::from_request_parts(&mut parts, console).await?;
@@ -68,9 +67,7 @@ impl Submitted {
     }
 
     /// An action that cannot be undone needs the name of its object in the field beside the button.
-    ///
-    /// # Errors
-    /// `invalid_request`.
+    /// Errors: `invalid_request`.
     pub(super) fn require_confirmation(&self, name: &str) -> Result<(), CallError> {
         if self.text("confirmed") == Some(name) {
             return Ok(());
@@ -80,18 +77,14 @@ impl Submitted {
     }
 
     /// The proof for the visitor's additions, as over HTTP: a role of the console by itself does not give it.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     pub(super) fn administrator(&self) -> Result<Administrator, CallError> {
         Administrator::of(&self.visit.caller)
     }
 
     /// The proof that the visitor may change shared resources of all tenants, as over HTTP: a role of the console by
     /// itself does not give it.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     pub(super) fn shared_administrator(&self) -> Result<SharedAdministrator, CallError> {
         SharedAdministrator::of(&self.visit.caller)
     }

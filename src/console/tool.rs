@@ -65,18 +65,14 @@ async fn shown_again(console: &Console, visit: &Visit, tool: &Tool, call: &str) 
 }
 
 /// The tool, if the caller may see it.
-///
-/// # Errors
-/// `denied`, `unknown_tool`, `tool_changed`.
+/// Errors: `denied`, `unknown_tool`, `tool_changed`.
 pub(super) fn find(console: &Console, visit: &Visit, name: &str) -> Result<Arc<Tool>, CallError> {
     visit.require(Act::SeeTools)?;
     console.gateway.pipeline.registry.find(name, &visit.caller)
 }
 
 /// The page, with the last attempt.
-///
-/// # Errors
-/// The index of calls cannot be read.
+/// Errors: the index of calls cannot be read.
 pub(super) async fn show(
     console: &Console,
     visit: &Visit,

@@ -166,8 +166,7 @@ async fn viewer(console: &Console, guest: &Guest, sign_in: &StoredSignIn) -> Vie
     }
 }
 
-/// # Errors
-/// `denied`: the browser is not the caller's, as far as that is known.
+/// Errors: `denied`: the browser is not the caller's, as far as that is known.
 async fn prove(
     console: &Console,
     guest: &Guest,

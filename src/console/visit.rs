@@ -59,7 +59,7 @@ pub(super) struct Visit {
     pub roles: Vec<ConsoleRole>,
 }
 
-/// The header in which browsers say for what they ask.
+/// The header in which browsers say which kind of resource they ask for.
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Whether a request counts as a use of the session.
@@ -146,8 +146,7 @@ impl Visit {
         self.require(act).is_ok()
     }
 
-    /// # Errors
-    /// `denied`: by the roles in the console, or to a tenant about resources of all.
+    /// Errors: `denied`: by the roles in the console, or to a tenant about resources of all.
     pub(super) fn require(&self, act: Act) -> Result<(), CallError> {
         act.require(&self.roles)?;
         act.require_tenant(&self.caller)
@@ -191,9 +190,7 @@ impl Visit {
     }
 
     /// Checks that a change comes from a page of the console, with the token of the session.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     pub(super) fn require_token(&self, fields: &[(String, String)]) -> Result<(), CallError> {
         self.guest.request.require_same_origin()?;
         let sent = fields.iter().find(|(name, _)| name == TOKEN_FIELD).map(|(_, token)| token.as_str());
@@ -209,17 +206,13 @@ impl Visit {
     }
 
     /// The answer of a route of the API to the caller.
-    ///
-    /// # Errors
-    /// The error of the route.
+    /// Errors: the error of the route.
     pub(super) async fn fetch<T: DeserializeOwned>(&self, console: &Console, path: &str) -> Result<T, CallError> {
         console.api.json(&self.guest.request, &self.caller, (Method::GET, path), None).await
     }
 
     /// A change, made by a route of the API.
-    ///
-    /// # Errors
-    /// The error of the route.
+    /// Errors: the error of the route.
     pub(super) async fn change(
         &self,
         console: &Console,
@@ -291,9 +284,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequestParts<S> for Addr
 }
 
 /// The caller's roles in the console; none for the anonymous one of this machine.
-///
-/// # Errors
-/// `denied`: somebody else without a role.
+/// Errors: `denied`: somebody else without a role.
 fn roles(console: &Console, caller: &Caller) -> Result<Vec<ConsoleRole>, CallError> {
     let roles = console.gateway.configuration().console_roles(caller);
     if roles.is_empty() && !caller.anonymous { Err(no_role()) } else { Ok(roles) }

@@ -37,8 +37,7 @@ pub struct OpenedContent {
 }
 
 impl KeptContents {
-    /// # Errors
-    /// There is no key that seals.
+    /// Errors: there is no key that seals.
     pub(super) fn new(waiting: &Arc<Contents>, sealer: &Sealer) -> Result<Self, StartError> {
         if !sealer.is_available() {
             let problem = "`recording.content` keeps arguments and results of calls, which cannot be sealed: set it to the \
@@ -108,19 +107,15 @@ impl CallIndex {
 
 impl History {
     /// Whether the arguments and the result of a call may be kept, for a caller who may open them.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn has_content(&self, caller: &Caller, call: &CallSummary) -> Result<bool, CallError> {
         let may_be_kept = self.trail_has_arguments(&call.tool) || self.index.store.has_content(call).await?;
         Ok(may_be_kept && self.opens_contents(caller))
     }
 
     /// The arguments and the result of a call. The audit trail has that they were opened, before anybody gets them.
-    ///
-    /// # Errors
-    /// `not_found`: there is no such call that the caller may see, or they are not kept; `denied` without the role `admin`;
-    /// `overloaded` when the trail cannot take the line; the database fails.
+    /// Errors: `not_found`: there is no such call that the caller may see, or they are not kept; `denied` without the
+    /// role `admin`; `overloaded` when the trail cannot take the line; the database fails.
     pub async fn open_content(
         &self,
         caller: &Arc<Caller>,

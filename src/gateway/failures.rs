@@ -110,9 +110,7 @@ impl NextStep {
 
 impl History {
     /// The failures and refusals of the wanted calls that the caller may see, by a field.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn failures(&self, caller: &Caller, filter: IndexFilter, by: FailuresBy) -> Result<Failures, CallError> {
         let Some(filter) = self.within_reach(caller, filter) else { return Ok(Failures::default()) };
         self.index.write().await;
@@ -121,9 +119,7 @@ impl History {
 
     /// Who made the calls that used up the limit of a refused call, as far as the caller sees them: of a rate, in the minute before
     /// it; of a budget, on its day until then. Empty for a call that no limit refused.
-    ///
-    /// # Errors
-    /// As [`failures`](Self::failures).
+    /// Errors: as [`failures`](Self::failures).
     pub async fn used_up_by(&self, caller: &Caller, call: &CallSummary) -> Result<Vec<CountedUse>, CallError> {
         let Some(counted) = counted_by(call) else { return Ok(Vec::new()) };
         let Some(filter) = self.within_reach(caller, counted) else { return Ok(Vec::new()) };

@@ -58,9 +58,7 @@ impl FiguresOf {
 
 impl History {
     /// What calls that the caller sees came to, in the parts of a time up to now.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn figures(&self, caller: &Caller, of: &FiguresOf, range: TimeRange) -> Result<Figures, CallError> {
         let now = Timestamp::now();
         let series = self.series_within_reach(caller, of);
@@ -96,9 +94,7 @@ impl History {
     }
 
     /// What each tool came to in a time, of the calls that the caller sees.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn sums_of_tools(
         &self,
         caller: &Caller,
@@ -110,9 +106,7 @@ impl History {
     }
 
     /// At most `limit` uses of tools by callers since a day, after a place: of the calls that the caller sees.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn tool_uses(
         &self,
         caller: &Caller,
@@ -125,9 +119,7 @@ impl History {
     }
 
     /// The calls that the caller sees in each of the last 60 seconds that are over, the oldest first.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn calls_per_second(&self, caller: &Caller) -> Result<Vec<u64>, CallError> {
         let until = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         let since = until.checked_sub(SignedDuration::from_secs(SECONDS)).unwrap_or(until);

@@ -102,9 +102,7 @@ impl SourceCatalogue {
     }
 
     /// The sources that the caller may ask for, in the order of their names.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn entries(&self, caller: &Caller) -> Result<Vec<CatalogueEntry>, CallError> {
         let config = self.configuration.current_arc();
         let (tenant, caller_key) = (Some(&*caller.tenant), Some(&*caller.key));
@@ -121,10 +119,8 @@ impl SourceCatalogue {
     }
 
     /// Asks for a source. A request that waits or is approved stays as it is.
-    ///
-    /// # Errors
-    /// `unauthenticated`, `not_found`, `invalid_request` for a reason that is too long; `overloaded` when the tenant has too many
-    /// requests, or the store cannot be written.
+    /// Errors: `unauthenticated`, `not_found`, `invalid_request` for a reason that is too long; `overloaded` when the
+    /// tenant has too many requests, or the store cannot be written.
     pub async fn ask(&self, caller: &Caller, source: &str, reason: &str) -> Result<StoredSourceRequest, CallError> {
         if caller.anonymous {
             let message = "only callers with a key or a token ask for a source; send one";
@@ -157,9 +153,7 @@ impl SourceCatalogue {
     }
 
     /// The requests of the tenants that the caller administers, the latest first. `after`: the last one of the page before.
-    ///
-    /// # Errors
-    /// `denied`; `overloaded` when the store cannot be read.
+    /// Errors: `denied`; `overloaded` when the store cannot be read.
     pub async fn requests(
         &self,
         by: &Caller,
@@ -172,9 +166,7 @@ impl SourceCatalogue {
     }
 
     /// A request of a tenant that the caller administers.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be read.
+    /// Errors: `not_found`; `overloaded` when the store cannot be read.
     pub async fn request(&self, by: &Caller, id: &str) -> Result<StoredSourceRequest, CallError> {
         let missing = || CallError::new(ErrorCode::NotFound, "there is no such request for a source");
         let id = Uuid::try_parse(id).map_err(|_| missing())?;
@@ -185,9 +177,8 @@ impl SourceCatalogue {
     }
 
     /// Decides about a request, and switches its source on or off at once.
-    ///
-    /// # Errors
-    /// As [`request`](Self::request); `invalid_request`: the request is in another state, or cannot be approved so.
+    /// Errors: as [`request`](Self::request); `invalid_request`: the request is in another state, or cannot be approved
+    /// so.
     pub async fn decide(
         &self,
         by: &Caller,
@@ -254,9 +245,7 @@ impl SourceCatalogue {
     }
 
     /// The profile of a source. A server that nobody has yet is started once in its sandbox, to list its tools.
-    ///
-    /// # Errors
-    /// `denied`, `not_found`.
+    /// Errors: `denied`, `not_found`.
     pub async fn profile(&self, by: &Caller, source: &str) -> Result<SourceProfile, CallError> {
         by.require_administrator()?;
         let config = self.configuration.current_arc();

@@ -20,9 +20,7 @@ pub(crate) struct Anchors {
 
 impl Anchors {
     /// `anchors`: each with the index of its rule. ASCII letters of either case are the same.
-    ///
-    /// # Errors
-    /// Why there is no automaton of them.
+    /// Errors: why there is no automaton of them.
     pub(crate) fn new(anchors: Vec<(String, usize)>) -> Result<Self, String> {
         let (texts, rule_of): (Vec<_>, Vec<_>) = anchors.into_iter().unzip();
         let automaton = DFA::builder().ascii_case_insensitive(true).prefilter(false).build(&texts);

@@ -90,8 +90,7 @@ impl Rules {
         Arc::clone(&SHIPPED)
     }
 
-    /// # Errors
-    /// [`InvalidRules`], also for a rule that does not find its own examples.
+    /// Errors: [`InvalidRules`], also for a rule that does not find its own examples.
     pub fn parse(text: &str) -> Result<Self, InvalidRules> {
         let file: RulesFile = serde_saphyr::from_str(text).map_err(|error| InvalidRules::Form(error.to_string()))?;
         if file.rules.is_empty() || file.rules.len() > MAX_RULES {

@@ -90,9 +90,7 @@ pub struct SourceRequestStore(pub(super) Store);
 impl SourceRequestStore {
     /// Keeps a request. One of the same caller for the same source that was refused or withdrawn becomes a new one; one that waits, or is
     /// approved for the caller or this key, stays as it is, and nothing is written. `None`: the tenant has [`MAX_REQUESTS_OF_TENANT`].
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn ask(&self, new: &NewSourceRequest) -> Result<Option<StoredSourceRequest>, StoreError> {
         self.ask_within(new, MAX_REQUESTS_OF_TENANT).await
     }
@@ -151,9 +149,7 @@ impl SourceRequestStore {
     }
 
     /// Gives a request that has one of the states `from` another one; whether it had.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn decide(
         &self,
         id: &str,
@@ -176,9 +172,7 @@ impl SourceRequestStore {
     }
 
     /// Withdraws all approved requests that switch a source on for the same beneficiary as this one; how many.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn withdraw(&self, of: &StoredSourceRequest, decided_by: &str) -> Result<u64, StoreError> {
         let audience = of.audience.map(<&str>::from).unwrap_or_default();
         let sql = format!(

@@ -51,9 +51,7 @@ impl std::fmt::Debug for Embeddings {
 
 impl Embeddings {
     /// Reads the bytes of a file.
-    ///
-    /// # Errors
-    /// The bytes are no table of embeddings.
+    /// Errors: the bytes are no table of embeddings.
     pub fn read(bytes: &[u8]) -> Result<Self, InvalidEmbeddings> {
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_EMBEDDINGS_BYTES {
             return Err(InvalidEmbeddings::TooLarge);

@@ -105,9 +105,7 @@ impl TokenRequests {
     }
 
     /// Gets a token by the fields of a grant.
-    ///
-    /// # Errors
-    /// [`TokenError`]; nothing that was sent appears in it.
+    /// Errors: [`TokenError`]; nothing that was sent appears in it.
     pub(super) async fn token(
         &self,
         client: &TokenClient,

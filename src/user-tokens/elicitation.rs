@@ -23,9 +23,7 @@ const KEY: &str = "sign_in";
 
 impl UserSource {
     /// The token to send for the caller of a call, after its sign-in if the call's client can show the page for that.
-    ///
-    /// # Errors
-    /// As [`token`](Self::token).
+    /// Errors: as [`token`](Self::token).
     pub async fn token_for(self: &Arc<Self>, call: &CallContext, user: &User) -> Result<Token, CallError> {
         let refused = match self.token(user).await {
             Err(error) if error.code() == ErrorCode::SignInRequired => error,

@@ -72,10 +72,8 @@ impl TokenExchange {
     }
 
     /// The token to send for a caller.
-    ///
-    /// # Errors
-    /// `sign_in_required`: the caller has no token, as a run that goes on without its caller; `denied`: its token is not to be
-    /// forwarded; `token_exchange_failed`.
+    /// Errors: `sign_in_required`: the caller has no token, as a run that goes on without its caller; `denied`: its
+    /// token is not to be forwarded; `token_exchange_failed`.
     pub async fn token(&self, caller: &Caller) -> Result<Token, CallError> {
         let subject = caller.token.get().filter(|subject| left_of(subject) > Duration::ZERO);
         let subject = subject.ok_or_else(|| self.without_token())?;

@@ -118,17 +118,13 @@ impl UserTokens {
     }
 
     /// The sign-ins of callers to upstreams, the latest first.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn list(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, CallError> {
         Ok(self.store.list(filter).await?)
     }
 
     /// The tokens that nobody used for so long, at most so many.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn unused_for(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, CallError> {
         Ok(self.store.unused(age, max).await?)
     }
@@ -146,9 +142,7 @@ impl UserTokens {
     }
 
     /// Forgets a token. False: it was replaced or forgotten before.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be written.
+    /// Errors: `overloaded` when the store cannot be written.
     pub async fn forget(&self, token: &StoredUserToken) -> Result<bool, CallError> {
         Ok(self.store.forget(token).await?)
     }
@@ -172,8 +166,7 @@ impl UserTokens {
 }
 
 impl User {
-    /// # Errors
-    /// `unauthenticated`: callers without credentials cannot be told apart.
+    /// Errors: `unauthenticated`: callers without credentials cannot be told apart.
     pub fn of(caller: &Caller) -> Result<Self, CallError> {
         if caller.anonymous {
             let message = "this upstream is called as its caller, who must sign in to it, and this one has no credentials: \
@@ -213,9 +206,7 @@ impl UserSource {
     }
 
     /// The callers who have signed in, the latest first.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn users(&self, max: u32) -> Result<Vec<User>, CallError> {
         let filter = UserTokenFilter { source: Some(&self.name), max, ..UserTokenFilter::default() };
         let found = self.tokens.store.list(filter).await?;

@@ -44,9 +44,7 @@ impl UserSource {
     }
 
     /// Where the caller can sign in.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be written, or nothing can be sealed.
+    /// Errors: `overloaded` when the store cannot be written, or nothing can be sealed.
     pub async fn offer(&self, user: &User, scopes: &[String]) -> Result<NeededSignIn, CallError> {
         let (stored, open) = self.offer_once(user, scopes, true).await?;
         let (stored, open) = match scopes.iter().all(|scope| open.scopes.contains(scope)) {

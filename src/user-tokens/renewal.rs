@@ -33,10 +33,8 @@ enum Renewal {
 
 impl UserSource {
     /// The token to send for a caller.
-    ///
-    /// # Errors
-    /// `sign_in_required`; `upstream_error` when the authorization server does not renew it now; `overloaded` when the store
-    /// cannot be read.
+    /// Errors: `sign_in_required`; `upstream_error` when the authorization server does not renew it now; `overloaded`
+    /// when the store cannot be read.
     pub async fn token(self: &Arc<Self>, user: &User) -> Result<Token, CallError> {
         let found = self.find(user).await?;
         let current = found.and_then(|(stored, grant)| Some((grant.token()?, stored, grant)));
@@ -52,9 +50,7 @@ impl UserSource {
     }
 
     /// Replaces a token that has expired or was refused.
-    ///
-    /// # Errors
-    /// As [`token`](Self::token).
+    /// Errors: as [`token`](Self::token).
     pub(crate) async fn another(self: &Arc<Self>, user: &User, than: &Token) -> Result<Token, CallError> {
         let (this, of, old) = (Arc::clone(self), user.clone(), than.clone());
         // In a task of its own: a caller that disconnects must not lose a new refresh token.
@@ -66,9 +62,7 @@ impl UserSource {
     }
 
     /// The refusal of a call whose token the upstream does not accept, although it was new.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub(super) async fn refused(&self, user: &User, sent: &Token) -> Result<CallError, CallError> {
         if let Some((stored, grant)) = self.find(user).await?
             && grant.token().is_some_and(|token| token.header == sent.header)
@@ -79,9 +73,7 @@ impl UserSource {
     }
 
     /// The refusal of a call for which the upstream requires further scopes.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub(super) async fn requires(&self, user: &User, scope: &str) -> Result<CallError, CallError> {
         let Some((stored, _)) = self.find(user).await? else { return Ok(self.sign_in_required(user, &[]).await) };
         let is_granted = |scope: &str| stored.scopes.split(' ').any(|granted| granted == scope);

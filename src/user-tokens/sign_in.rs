@@ -33,17 +33,13 @@ pub struct TakenSignIn {
 
 impl UserTokens {
     /// A sign-in for its page.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be read.
+    /// Errors: `not_found`; `overloaded` when the store cannot be read.
     pub async fn sign_in(&self, id: &str) -> Result<StoredSignIn, CallError> {
         self.store.sign_in(id).await?.ok_or_else(not_pending)
     }
 
     /// Checks a one-time code, of which few can be tried.
-    ///
-    /// # Errors
-    /// `denied`; `overloaded` when the store cannot be read.
+    /// Errors: `denied`; `overloaded` when the store cannot be read.
     pub async fn check_code(&self, sign_in: &StoredSignIn, written: &str) -> Result<(), CallError> {
         if !self.store.try_code(&sign_in.id).await? {
             let message = "too many codes were tried for this sign-in; make the call again for another one";
@@ -58,9 +54,8 @@ impl UserTokens {
     }
 
     /// Takes the sign-in of a browser that has come back.
-    ///
-    /// # Errors
-    /// `not_found`: there is no such sign-in, or it began in another browser; `overloaded` when the store cannot be written.
+    /// Errors: `not_found`: there is no such sign-in, or it began in another browser; `overloaded` when the store
+    /// cannot be written.
     pub async fn take(&self, browser: &str, state: &str) -> Result<TakenSignIn, CallError> {
         let taken = self.store.take_sign_in(&digest(state), &digest(browser)).await?;
         let stored = taken.ok_or_else(not_pending)?;
@@ -71,9 +66,8 @@ impl UserTokens {
 
 impl UserSource {
     /// Begins a sign-in in a browser that has proven to be the caller's. `browser` is the secret that it gets as a cookie.
-    ///
-    /// # Errors
-    /// `upstream_error` with the reason why the authorization server cannot be used; `not_found`, if the sign-in has ended.
+    /// Errors: `upstream_error` with the reason why the authorization server cannot be used; `not_found`, if the
+    /// sign-in has ended.
     pub async fn begin(&self, sign_in: &StoredSignIn, browser: &str, own: &OwnAddresses) -> Result<Url, CallError> {
         let open = self.tokens.opened(sign_in)?;
         let begun = self.provider.begin(own, &open.scopes).await;
@@ -92,9 +86,7 @@ impl UserSource {
     }
 
     /// Ends a sign-in: exchanges the code for tokens, and keeps them for the caller.
-    ///
-    /// # Errors
-    /// `upstream_error` with the reason; the sign-in is over then, too.
+    /// Errors: `upstream_error` with the reason; the sign-in is over then, too.
     pub async fn finish(&self, taken: TakenSignIn, returned: ReturnedBrowser) -> Result<(), CallError> {
         let TakenSignIn { stored, begun, upstream } = taken;
         if upstream != self.upstream {

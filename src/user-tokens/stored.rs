@@ -111,19 +111,16 @@ impl UserSource {
     }
 
     /// Stores the credential of a caller in place of an earlier one.
-    ///
-    /// # Errors
-    /// `invalid_request` for what cannot be sent, or if callers sign in to this upstream; `overloaded` when the store cannot be
-    /// written, or nothing can be sealed.
+    /// Errors: `invalid_request` for what cannot be sent, or if callers sign in to this upstream; `overloaded` when the
+    /// store cannot be written, or nothing can be sealed.
     pub async fn store(&self, user: &User, new: &NewCredential) -> Result<(), CallError> {
         let grant = self.grant_of(new)?;
         self.keep_credential(user, new, &grant).await
     }
 
     /// As [`store`](Self::store), at the page of a sign-in, which is used up by it.
-    ///
-    /// # Errors
-    /// As [`store`](Self::store); `not_found`, if the sign-in has ended; `upstream_error`, if the upstream has another address now.
+    /// Errors: as [`store`](Self::store); `not_found`, if the sign-in has ended; `upstream_error`, if the upstream has
+    /// another address now.
     pub async fn store_at_page(&self, sign_in: &StoredSignIn, new: &NewCredential) -> Result<(), CallError> {
         let grant = self.grant_of(new)?;
         if self.tokens.opened(sign_in)?.upstream != self.upstream {

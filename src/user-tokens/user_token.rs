@@ -21,26 +21,20 @@ impl UserToken {
     }
 
     /// The token to send.
-    ///
-    /// # Errors
-    /// As [`UserSource::token`].
+    /// Errors: as [`UserSource::token`].
     pub async fn token(&self) -> Result<Token, CallError> {
         self.source.token(&self.user).await
     }
 
     /// Another token than the one that the upstream refused (401).
-    ///
-    /// # Errors
-    /// As [`UserSource::token`].
+    /// Errors: as [`UserSource::token`].
     pub async fn another(&self, than: &Token, challenge: &HeaderMap) -> Result<Token, CallError> {
         self.source.provider.was_challenged(challenge);
         self.source.another(&self.user, than).await
     }
 
     /// Checks whether the response to the last attempt asks for a sign-in.
-    ///
-    /// # Errors
-    /// `sign_in_required`, and errors of the store.
+    /// Errors: `sign_in_required`, and errors of the store.
     pub async fn check(&self, status: StatusCode, headers: &HeaderMap, sent: &Token) -> Result<(), CallError> {
         match status {
             // A token that was renewed just now: a sign-in is needed.

@@ -86,9 +86,7 @@ struct Source {
 
 impl RequestMessage {
     /// Adds its content to the messages before it.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
+    /// Errors: why it cannot be read.
     pub(super) fn add_to(self, messages: &mut Vec<Message>) -> Result<(), String> {
         match self.role {
             Role::System => messages.push(Message::System(self.content.into_text()?)),
@@ -114,8 +112,7 @@ impl RequestMessage {
 }
 
 impl Content {
-    /// # Errors
-    /// A block that is no text.
+    /// Errors: a block that is no text.
     pub(super) fn into_text(self) -> Result<String, String> {
         let texts: Vec<_> = self.into_blocks().into_iter().map(Block::into_text).collect::<Result<_, _>>()?;
         Ok(texts.join("\n\n"))
@@ -246,8 +243,7 @@ impl Block {
     }
 }
 
-/// # Errors
-/// A block of this kind has none.
+/// Errors: a block of this kind has none.
 fn data_of(source: Option<BlockSource>, kind: &str) -> Result<Source, String> {
     match source {
         Some(BlockSource::Data(source)) => Ok(source),

@@ -107,9 +107,7 @@ impl MessageBody {
     }
 
     /// The output of a whole run.
-    ///
-    /// # Errors
-    /// `invalid_output`: the arguments of a call are no JSON object.
+    /// Errors: `invalid_output`: the arguments of a call are no JSON object.
     pub(super) fn of(model: &str, output: Output) -> Result<Self, CallError> {
         let (stop_reason, usage) = (Some(StopReason::of(output.finish)), Usage::of(&output.usage));
         let mut content: Vec<_> = output.parts.into_iter().map(ContentBlock::of).collect::<Result<_, _>>()?;

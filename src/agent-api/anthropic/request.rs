@@ -154,16 +154,13 @@ impl MessagesRequest {
         self.thread.as_ref()
     }
 
-    /// # Errors
-    /// `invalid_request`, with the place.
+    /// Errors: `invalid_request`, with the place.
     pub(super) fn into_run(self) -> Result<ClientRun, CallError> {
         self.into_run_after(Vec::new()).map(|(run, _)| run)
     }
 
     /// The run after the messages of a conversation, and how many of its messages are of the request.
-    ///
-    /// # Errors
-    /// `invalid_request`, with the place.
+    /// Errors: `invalid_request`, with the place.
     pub(super) fn into_run_after(self, earlier: Vec<Message>) -> Result<(ClientRun, usize), CallError> {
         let options = self.options()?;
         let client_tools = client_tools(self.tools.unwrap_or_default())?;

@@ -47,9 +47,7 @@ impl StoredRequest {
     }
 
     /// The sender of the request, with the rights of now.
-    ///
-    /// # Errors
-    /// `unauthenticated`: its credentials are no longer accepted.
+    /// Errors: `unauthenticated`: its credentials are no longer accepted.
     pub(super) async fn sender(&self, agents: &AgentService, caller_key: &str) -> Result<RequestMeta, CallError> {
         let authenticator = agents.gateway().keys().authenticator();
         let caller = authenticator.caller_of_work(caller_key, &self.identity).await?;
@@ -57,8 +55,7 @@ impl StoredRequest {
         Ok(RequestMeta::of_work(caller, scopes))
     }
 
-    /// # Errors
-    /// `invalid_request`: names that the tenant does not have, or not any more; options that no agent has.
+    /// Errors: `invalid_request`: names that the tenant does not have, or not any more; options that no agent has.
     pub(super) async fn into_run(
         self,
         meta: &RequestMeta,
@@ -81,15 +78,13 @@ impl StoredRequest {
         self.input.model.as_deref()
     }
 
-    /// # Errors
-    /// `denied`: there is no key.
+    /// Errors: `denied`: there is no key.
     pub(super) fn sealed(&self, sealer: &Sealer, owner: (&str, &str), id: &str) -> Result<String, CallError> {
         let text = serde_json::to_vec(self).map_err(CallError::internal)?;
         sealer.seal(sealed_for(owner, &owner_of(owner.1, id)), &text).map_err(|error| unsealed(&error))
     }
 
-    /// # Errors
-    /// `denied`: its key is not in force; `internal`: it was changed.
+    /// Errors: `denied`: its key is not in force; `internal`: it was changed.
     pub(super) fn open(sealer: &Sealer, run: &BackgroundRun) -> Result<Self, CallError> {
         let owner = (&*run.tenant, &*run.caller_key);
         let opened = sealer.open(sealed_for(owner, &owner_of(owner.1, &run.id)), &run.request);

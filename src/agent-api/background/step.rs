@@ -152,9 +152,7 @@ impl BackgroundRuns {
     }
 
     /// Begins a run of the conversation, whose id is stored before: with the moment from which on its lease counts.
-    ///
-    /// # Errors
-    /// Why it does not begin.
+    /// Errors: why it does not begin.
     async fn begin(
         &self,
         (run, lease): (&BackgroundRun, &BackgroundLease),

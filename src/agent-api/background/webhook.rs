@@ -33,8 +33,7 @@ pub(crate) struct RunWebhook {
 }
 
 impl RunWebhook {
-    /// # Errors
-    /// `invalid_request`: no web address, or no key.
+    /// Errors: `invalid_request`: no web address, or no key.
     pub(crate) fn check(&self) -> Result<(), CallError> {
         self.config().map(drop)
     }

@@ -36,8 +36,7 @@ pub(crate) struct ToolCallMade {
 }
 
 impl ChatReply {
-    /// # Errors
-    /// The run's own error, with the content before it as its output.
+    /// Errors: the run's own error, with the content before it as its output.
     pub(super) fn of(session_id: String, events: Vec<Event>) -> Result<Self, CallError> {
         let (mut output, mut reply) = (Output::new(), String::new());
         let (mut requested, mut tool_calls) = (Vec::new(), Vec::new());

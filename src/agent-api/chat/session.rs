@@ -39,10 +39,8 @@ pub(super) struct ChatRun {
 
 impl ChatRun {
     /// `plans`: whether an agent without a planner gets one.
-    ///
-    /// # Errors
-    /// `invalid_request`: the message is empty, or the caller's tenant has no such model; `unknown_session`: the caller
-    /// has no such conversation; and the errors of [`ConversationRuns::start`].
+    /// Errors: `invalid_request`: the message is empty, or the caller's tenant has no such model; `unknown_session`:
+    /// the caller has no such conversation; and the errors of [`ConversationRuns::start`].
     pub(super) async fn begin(
         request: ChatRequest,
         meta: &RequestMeta,

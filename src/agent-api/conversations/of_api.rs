@@ -12,8 +12,7 @@ use sekisho_core::call::Caller;
 use sekisho_core::error::CallError;
 use sekisho_store::{Conversation, ConversationStatus, Store};
 
-/// # Errors
-/// `invalid_request`: the caller's tenant has no such model.
+/// Errors: `invalid_request`: the caller's tenant has no such model.
 pub(crate) async fn new(
     (caller, api): (&Caller, &str),
     agents: &AgentService,
@@ -38,9 +37,7 @@ pub(crate) async fn new(
 }
 
 /// Stores a new conversation. If its caller has too many, the one of the same API that was used the longest ago is deleted.
-///
-/// # Errors
-/// `denied`: the caller has too many, and none of the API.
+/// Errors: `denied`: the caller has too many, and none of the API.
 pub(crate) async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallError> {
     if store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Ok(());

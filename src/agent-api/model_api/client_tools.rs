@@ -21,9 +21,7 @@ const MAX_NAME: usize = 64;
 pub(crate) type DescribedTool = Result<(String, Option<String>, Option<Value>), String>;
 
 /// The tools of a request: name, description and schema of the arguments each.
-///
-/// # Errors
-/// `invalid_request` with the place of the first tool that cannot be offered.
+/// Errors: `invalid_request` with the place of the first tool that cannot be offered.
 pub fn read(tools: impl ExactSizeIterator<Item = DescribedTool>) -> Result<Vec<ToolDescription>, CallError> {
     if tools.len() > MAX_TOOLS {
         return Err(invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));

@@ -11,16 +11,13 @@ use sekisho_agent::user_file::UserFile;
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// An image as a data URL (RFC 2397). `field` is its name in the request.
-///
-/// # Errors
-/// Why it is none.
+/// Errors: why it is none.
 pub(crate) fn image_of_url(field: &str, url: &str) -> Result<Image, String> {
     let (media_type, base64) = split_data_url(field, url)?;
     image(field, media_type, base64)
 }
 
-/// # Errors
-/// Another type than all models read, or no base64.
+/// Errors: another type than all models read, or no base64.
 pub(crate) fn image(field: &str, media_type: &str, base64: &str) -> Result<Image, String> {
     if !IMAGE_TYPES.contains(&media_type) {
         return Err(format!("`{field}` is not one of {}", IMAGE_TYPES.join(", ")));
@@ -30,9 +27,7 @@ pub(crate) fn image(field: &str, media_type: &str, base64: &str) -> Result<Image
 }
 
 /// A file as a data URL, or as only base64. An image is one for the model to see.
-///
-/// # Errors
-/// Why it is none.
+/// Errors: why it is none.
 pub(crate) fn file(field: &str, name: Option<&str>, data: &str) -> Result<UserPart, String> {
     let (media_type, base64) = match data.starts_with("data:") || data.contains("://") {
         true => split_data_url(field, data).map(|(media_type, base64)| (Some(media_type), base64))?,
@@ -44,8 +39,7 @@ pub(crate) fn file(field: &str, name: Option<&str>, data: &str) -> Result<UserPa
     }
 }
 
-/// # Errors
-/// No base64.
+/// Errors: no base64.
 pub(crate) fn file_of(
     field: &str,
     name: Option<&str>,

@@ -19,9 +19,7 @@ const FILE_WRITE: &str = "file_write";
 /// Writes the files that the user has sent since the last answer; earlier files were written with their message. Each
 /// is a call of `file_write`, with its roles, limits and audit. A file that the model reads in the message, a short
 /// text or a PDF that it takes, needs neither a session nor these roles.
-///
-/// # Errors
-/// `invalid_request` for a file without a session, and why one cannot be written.
+/// Errors: `invalid_request` for a file without a session, and why one cannot be written.
 pub(super) async fn place(
     messages: &mut [Message],
     meta: &RequestMeta,

@@ -108,9 +108,7 @@ impl Output {
     }
 
     /// The output of a run that has ended.
-    ///
-    /// # Errors
-    /// The run's own error, with the text before it as its output.
+    /// Errors: the run's own error, with the text before it as its output.
     pub(crate) fn whole(events: impl IntoIterator<Item = Event>) -> Result<Self, CallError> {
         let mut output = Self::new();
         for event in events {
@@ -120,8 +118,7 @@ impl Output {
         output.or_failure(&text)
     }
 
-    /// # Errors
-    /// The run's own error, with `text` as its output.
+    /// Errors: the run's own error, with `text` as its output.
     pub(crate) fn or_failure(mut self, text: &str) -> Result<Self, CallError> {
         match self.failure.take() {
             None => Ok(self),

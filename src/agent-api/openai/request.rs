@@ -125,8 +125,7 @@ impl CompletionRequest {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or_default()
     }
 
-    /// # Errors
-    /// `invalid_request`, with the location.
+    /// Errors: `invalid_request`, with the location.
     pub(crate) fn into_run(self) -> Result<ClientRun, CallError> {
         if self.n.is_some_and(|choices| choices != 1) {
             return Err(invalid("`n` must be 1: an agent returns one answer"));

@@ -60,9 +60,7 @@ impl ReasoningEffort {
 }
 
 /// The form of an answer by a schema; `place` is where the request has it.
-///
-/// # Errors
-/// `invalid_request`: it is not a valid JSON Schema.
+/// Errors: `invalid_request`: it is not a valid JSON Schema.
 pub(crate) fn schema_format(
     place: &str,
     name: String,

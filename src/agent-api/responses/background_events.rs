@@ -1,4 +1,4 @@
-//! The events of a response in the background. Their numbers follow from its texts alone: a delta has the number of its last character.
+//! The events of a response in the background. Their numbers follow only from its texts: a delta has the number of its last character.
 //! So any process can send the events after any number, also once the response has ended.
 
 use serde_json::Value;
@@ -17,12 +17,12 @@ pub(super) struct Texts {
     texts: Vec<String>,
     /// Whether there were calls since the last text.
     is_next: bool,
-    /// Whether the last one alone counts: an answer in a form that was asked for is shown once it has it.
+    /// Whether only the last one counts: an answer in a form that was asked for is shown once it has it.
     is_one: bool,
 }
 
 impl Texts {
-    /// `is_one`: whether the last text alone counts.
+    /// `is_one`: whether only the last text counts.
     pub(super) fn new(is_one: bool) -> Self {
         Self { is_one, ..Self::default() }
     }
@@ -156,7 +156,7 @@ impl BackgroundEncoder {
         self.fresh(|encoder| encoder.encode(OutputChange::Grew(index, DeltaKind::Text, rest)))
     }
 
-    /// Those of the next events that the client does not have.
+    /// The next events that the client does not have.
     fn fresh(&mut self, encode: impl FnOnce(&mut EventEncoder) -> Vec<NamedEvent>) -> Vec<NamedEvent> {
         let first = self.events.number();
         let events = encode(&mut self.events);

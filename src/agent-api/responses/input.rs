@@ -81,9 +81,7 @@ impl<F: Fn(&str) -> Option<OutputPart>> InputReader<F> {
     }
 
     /// All messages.
-    ///
-    /// # Errors
-    /// `invalid_request` with the place of an item that cannot be read.
+    /// Errors: `invalid_request` with the place of an item that cannot be read.
     pub(super) fn read(mut self, input: Input) -> Result<Vec<Message>, CallError> {
         match input {
             Input::Text(text) => self.messages.push(Message::User(text.into())),

@@ -116,9 +116,7 @@ impl KeptResponses {
     }
 
     /// The conversation that ends with a response.
-    ///
-    /// # Errors
-    /// `unknown_session`: the caller has no such response, or not any more.
+    /// Errors: `unknown_session`: the caller has no such response, or not any more.
     pub(super) fn find(&self, caller: &Caller, id: &str) -> Result<Conversation, CallError> {
         self.read(caller, id, |response| response.conversation.clone()).ok_or_else(|| {
             let shown: String = id.chars().take(100).collect();
@@ -132,9 +130,7 @@ impl KeptResponses {
     }
 
     /// The conversation of a thread that ends with a message.
-    ///
-    /// # Errors
-    /// `unknown_session`: the caller has no such message, or not any more.
+    /// Errors: `unknown_session`: the caller has no such message, or not any more.
     pub(crate) fn find_message(&self, caller: &Caller, id: &str) -> Result<Conversation, CallError> {
         self.read(caller, id, |response| response.conversation.clone()).ok_or_else(|| {
             let shown: String = id.chars().take(100).collect();

@@ -112,9 +112,7 @@ impl ResponseRequest {
     }
 
     /// The user's text, and the options that a run in the background keeps.
-    ///
-    /// # Errors
-    /// `invalid_request` with the name of an option that it does not keep.
+    /// Errors: `invalid_request` with the name of an option that it does not keep.
     pub(super) fn read_in_background(self) -> Result<(String, Asked), CallError> {
         self.impossible.refuse()?;
         self.asked.options()?;
@@ -137,8 +135,7 @@ impl ResponseRequest {
         Ok((text, self.asked))
     }
 
-    /// # Errors
-    /// `invalid_request` with the place, `unknown_session` for a response that cannot be continued.
+    /// Errors: `invalid_request` with the place, `unknown_session` for a response that cannot be continued.
     pub(super) fn read(self, kept: &KeptResponses, caller: &Caller) -> Result<ReadRequest, CallError> {
         self.impossible.refuse()?;
         let (client_tools, options) = (self.asked.client_tools()?, self.asked.options()?);
@@ -202,8 +199,7 @@ impl Asked {
         found.unwrap_or((None, name))
     }
 
-    /// # Errors
-    /// `invalid_request` with the name of an option that no agent keeps.
+    /// Errors: `invalid_request` with the name of an option that no agent keeps.
     pub(crate) fn options(&self) -> Result<ModelOptions, CallError> {
         check_range("temperature", self.temperature, &(0.0..=2.0))?;
         check_range("top_p", self.top_p, &(0.0..=1.0))?;

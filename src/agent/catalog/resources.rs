@@ -92,17 +92,13 @@ impl Viewer<'_> {
 
 impl Catalog {
     /// The resource of that name, if the viewer sees it.
-    ///
-    /// # Errors
-    /// `overloaded` if the store is away.
+    /// Errors: `overloaded` if the store is away.
     pub async fn find<R: Resource>(&self, viewer: Viewer<'_>, name: &str) -> Result<Option<R>, CallError> {
         Ok(self.shown(viewer, name).await?.map(|shown| shown.value))
     }
 
     /// The same, with where it is defined and its owner.
-    ///
-    /// # Errors
-    /// `overloaded` if the store is away.
+    /// Errors: `overloaded` if the store is away.
     pub async fn shown<R: Resource>(&self, viewer: Viewer<'_>, name: &str) -> Result<Option<Shown<R>>, CallError> {
         if let Some(value) = R::configured(self, &self.gateway.configuration().current(), name) {
             return Ok(Some(Shown { name: name.to_owned(), configured: true, tenant: None, value }));
@@ -125,9 +121,7 @@ impl Catalog {
     }
 
     /// At most so many resources after a name, of those that the viewer sees and for which `is_visible` holds.
-    ///
-    /// # Errors
-    /// `overloaded` if the store is away.
+    /// Errors: `overloaded` if the store is away.
     pub async fn list<R: Resource>(
         &self,
         viewer: Viewer<'_>,
@@ -149,10 +143,8 @@ impl Catalog {
     }
 
     /// Stores a new resource, of the owner that the proof is for.
-    ///
-    /// # Errors
-    /// `invalid_request`: the owner has the name already, or the resource is invalid; `name_taken`: another owner has it;
-    /// `overloaded`: the tenant has too many.
+    /// Errors: `invalid_request`: the owner has the name already, or the resource is invalid; `name_taken`: another
+    /// owner has it; `overloaded`: the tenant has too many.
     pub async fn add<R: Resource>(&self, by: &R::Proof, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(by.owner(), name, value).await?;
         let store = self.gateway.store();
@@ -174,9 +166,7 @@ impl Catalog {
     }
 
     /// Replaces a stored resource of the owner that the proof is for.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_request` if the configuration defines it, or the new one is invalid.
+    /// Errors: `not_found`; `invalid_request` if the configuration defines it, or the new one is invalid.
     pub async fn change<R: Resource>(&self, by: &R::Proof, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(by.owner(), name, value).await?;
         let changed = self.gateway.store().resources().change(R::KIND, by.owner(), name, &text).await;
@@ -187,9 +177,7 @@ impl Catalog {
     }
 
     /// Removes a stored resource of the owner that the proof is for.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_request` if the configuration defines it.
+    /// Errors: `not_found`; `invalid_request` if the configuration defines it.
     pub async fn remove<R: Resource>(&self, by: &R::Proof, name: &str) -> Result<(), CallError> {
         self.check_not_configured::<R>(by.owner(), name)?;
         let removed = self.gateway.store().resources().remove(R::KIND, by.owner(), name).await;

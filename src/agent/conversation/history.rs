@@ -149,9 +149,7 @@ impl History {
 
 /// The messages of a run that did not end with an answer: those that the loop reports, and further ones that the
 /// journal has.
-///
-/// # Errors
-/// A journaled turn that this program cannot read.
+/// Errors: a journaled turn that this program cannot read.
 pub(super) fn of_unfinished_run(
     mut reported: Vec<Message>,
     turns: &[TurnMessage],

@@ -56,9 +56,7 @@ async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) 
 }
 
 /// Writes the end of each run of a locked conversation that seems to run.
-///
-/// # Errors
-/// `internal`: the store cannot be used, or has messages of a newer program.
+/// Errors: `internal`: the store cannot be used, or has messages of a newer program.
 pub(super) async fn recover(store: &Store, budgets: &Budgets, lock: &ConversationLock) -> Result<(), CallError> {
     for run in store.conversation_runs().interrupted_in(lock).await.map_err(CallError::from)? {
         end(store, budgets, run, Some(lock)).await?;
@@ -99,9 +97,7 @@ async fn end(
 
 /// The messages that an unfinished run added to its conversation: those that the loop reports, and further ones that
 /// the journal has.
-///
-/// # Errors
-/// As [`recover`].
+/// Errors: as [`recover`].
 pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) -> Result<Vec<Message>, CallError> {
     let turns = store.conversation_runs().turns_of(run).await.map_err(CallError::from)?;
     let executions = store.conversation_runs().tool_executions(run).await.map_err(CallError::from)?;

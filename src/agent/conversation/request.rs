@@ -87,9 +87,7 @@ impl StartedRun {
     }
 
     /// Waits for the end.
-    ///
-    /// # Errors
-    /// Why the run did not begin, or failed.
+    /// Errors: why the run did not begin, or failed.
     pub async fn reply(self) -> Result<RunReply, CallError> {
         self.ended.await.unwrap_or_else(|panic| Err(CallError::internal(panic)))
     }

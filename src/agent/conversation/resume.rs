@@ -18,9 +18,7 @@ use sekisho_store::{Store, ToolExecution, ToolOutcome};
 
 /// The answers that the journal has, and a sentence for each other call. If the user has not said anything since
 /// (`is_followed`), calls for which their run paused stay open: the next run makes them.
-///
-/// # Errors
-/// `internal`: the store cannot be used.
+/// Errors: `internal`: the store cannot be used.
 pub(super) async fn known_answers(
     store: &Store,
     open: &[OpenCall],
@@ -37,9 +35,7 @@ pub(super) async fn known_answers(
 }
 
 /// Ends in the journal the calls for which a run paused, and which were answered without being made.
-///
-/// # Errors
-/// `internal`: the store cannot be used.
+/// Errors: `internal`: the store cannot be used.
 pub(super) async fn end_calls_not_made(
     store: &Store,
     paused: &[OpenCall],
@@ -63,9 +59,7 @@ pub(super) async fn end_calls_not_made(
 
 impl ConversationRuns {
     /// Whether a run goes on with calls of the run before, where the user says nothing.
-    ///
-    /// # Errors
-    /// `invalid_request`: there are none; `approval_required`: nobody has decided about them.
+    /// Errors: `invalid_request`: there are none; `approval_required`: nobody has decided about them.
     pub(super) async fn check_resumes(&self, request: &RunRequest, open: &[OpenCall]) -> Result<(), CallError> {
         if request.user_input.is_some() || request.goes_on.is_some() {
             return Ok(());
@@ -93,8 +87,7 @@ impl ConversationRuns {
         Err(CallError::new(ErrorCode::ApprovalRequired, message).needing(needed))
     }
 
-    /// # Errors
-    /// `invalid_request`: the run is to go on where another one ended, after which a later request has gone on.
+    /// Errors: `invalid_request`: the run is to go on where another one ended, after which a later request has gone on.
     pub(super) async fn check_goes_on(&self, request: &RunRequest) -> Result<(), CallError> {
         let Some(before) = &request.goes_on else { return Ok(()) };
         let last = self.store().conversation_runs().of_conversation(&request.conversation.id, None, 1).await;

@@ -65,9 +65,7 @@ impl Session {
 impl ConversationRuns {
     /// The conversation's session; a new one where there is none. Where the model can no longer read it, another session continues
     /// it: with a summary, and the last exchanges as they are. The earlier one stays as it is.
-    ///
-    /// # Errors
-    /// `unknown_session` if its messages are no longer stored; `internal` if they are of a newer program.
+    /// Errors: `unknown_session` if its messages are no longer stored; `internal` if they are of a newer program.
     pub(super) async fn session(
         &self,
         request: &RunRequest,
@@ -206,9 +204,7 @@ fn without_summary(old: Option<&str>, count: usize) -> String {
 }
 
 /// The messages, each with its run.
-///
-/// # Errors
-/// `internal`: a message of a newer program.
+/// Errors: `internal`: a message of a newer program.
 pub(super) fn said(logs: &[SessionMessage]) -> Result<Vec<(String, Message)>, CallError> {
     let read = |SessionMessage { log, .. }: &SessionMessage| Ok((log.run.clone(), stored::read(&log.message)?));
     logs.iter().map(read).collect::<Result<_, String>>().map_err(CallError::internal)

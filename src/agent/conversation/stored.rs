@@ -25,8 +25,7 @@ pub fn write(message: &Message) -> String {
     serde_json::to_string(&Written { version: VERSION, message }).unwrap_or_default()
 }
 
-/// # Errors
-/// Why the text is no message that this program can read.
+/// Errors: why the text is no message that this program can read.
 pub fn read(text: &str) -> Result<Message, String> {
     let Read { version, message } = serde_json::from_str(text).map_err(|problem| format!("a message: {problem}"))?;
     match version {
@@ -35,8 +34,7 @@ pub fn read(text: &str) -> Result<Message, String> {
     }
 }
 
-/// # Errors
-/// As [`read`]; or it is no turn of a model.
+/// Errors: as [`read`]; or it is no turn of a model.
 pub fn read_turn(text: &str) -> Result<AssistantTurn, String> {
     match read(text)? {
         Message::Assistant(turn) => Ok(turn),

@@ -82,8 +82,7 @@ pub enum CaseError {
 }
 
 impl Case {
-    /// # Errors
-    /// The file cannot be read, or is no case.
+    /// Errors: the file cannot be read, or is no case.
     pub fn open(path: &Path) -> Result<Self, CaseError> {
         let file = path.display().to_string();
         let unreadable = |problem| CaseError::Unreadable { file: file.clone(), problem };
@@ -93,8 +92,7 @@ impl Case {
         Self::parse(&file, &std::fs::read_to_string(path).map_err(unreadable)?)
     }
 
-    /// # Errors
-    /// The text is no case.
+    /// Errors: the text is no case.
     pub fn parse(file: &str, yaml: &str) -> Result<Self, CaseError> {
         let malformed = |problem: String| CaseError::Malformed { file: file.to_owned(), problem };
         let mut whole: Value = serde_saphyr::from_str(yaml).map_err(|problem| malformed(problem.to_string()))?;

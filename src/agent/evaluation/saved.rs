@@ -23,9 +23,7 @@ pub struct SavedMessage {
 }
 
 /// A run of a conversation as a case, with the script that plays its model's turns. `tools`: those that its agent can be offered.
-///
-/// # Errors
-/// The run is no question with an answer.
+/// Errors: the run is no question with an answer.
 pub fn save(run: &str, mut messages: Vec<SavedMessage>, tools: Vec<ToolDescription>) -> Result<Value, String> {
     let last = messages.iter().rposition(|message| message.run == run).ok_or("the run has no messages")?;
     messages.truncate(last + 1);

@@ -1,4 +1,4 @@
-//! A request to a model, and to those of other profiles after its failures.
+//! A request to a model, and to the models of other profiles after its failures.
 
 use std::sync::Arc;
 use std::time::Duration;

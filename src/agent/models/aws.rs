@@ -43,9 +43,7 @@ enum Source {
 
 impl Signer {
     /// `None` if the profile has no credentials of AWS.
-    ///
-    /// # Errors
-    /// A profile of the files that is named does not exist or cannot be used, or a file cannot be read.
+    /// Errors: a profile of the files that is named does not exist or cannot be used, or a file cannot be read.
     pub(super) fn of(profile: &AgentProfile) -> Result<Option<Self>, ModelConfigError> {
         let aws = &profile.aws;
         let in_file = FileProfile::read(aws).map_err(ModelConfigError::Aws)?;
@@ -61,9 +59,7 @@ impl Signer {
     }
 
     /// Adds the signature of a POST request with these headers and this body. Returns the secrets that were sent.
-    ///
-    /// # Errors
-    /// There are no credentials for the role, or the request cannot be signed.
+    /// Errors: there are no credentials for the role, or the request cannot be signed.
     pub(super) async fn sign(
         &self,
         outbound: &Outbound,
@@ -85,9 +81,7 @@ impl Signer {
 }
 
 /// The base URL of Bedrock in the profile's region.
-///
-/// # Errors
-/// The region is not part of a host name.
+/// Errors: the region is not part of a host name.
 pub(super) fn bedrock_url(profile: &AgentProfile) -> Result<Url, ModelConfigError> {
     // An API key needs no file.
     let in_file = FileProfile::read(&profile.aws).ok().flatten();

@@ -249,8 +249,7 @@ struct Metadata {
     usage: Option<Value>,
 }
 
-/// # Errors
-/// The event does not belong to the protocol, or reports an error.
+/// Errors: the event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.failed {
         let payload = serde_json::from_slice(&event.data).unwrap_or_default();

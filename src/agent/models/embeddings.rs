@@ -54,9 +54,8 @@ struct Usage {
 }
 
 /// Asks for the vectors of texts, some at a time.
-///
-/// # Errors
-/// The provider cannot be reached or refuses, or its vectors are not as many as the texts or differ in their lengths.
+/// Errors: the provider cannot be reached or refuses, or its vectors are not as many as the texts or differ in their
+/// lengths.
 pub async fn embed(outbound: &Outbound, config: &EmbeddingsConfig, texts: &[&str]) -> Result<Embedded, ModelError> {
     let mut all = Embedded::default();
     for batch in texts.chunks(BATCH) {
@@ -113,8 +112,7 @@ fn refused(answer: &OutboundResponse) -> ModelError {
     }
 }
 
-/// # Errors
-/// They are not one for each of the `count` texts.
+/// Errors: they are not one for each of the `count` texts.
 fn in_order(items: Vec<Item>, count: usize) -> Result<Vec<Vec<f32>>, ModelError> {
     let mut vectors = vec![Vec::new(); count];
     for Item { index, embedding } in items {

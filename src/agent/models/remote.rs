@@ -116,9 +116,7 @@ struct Answering {
 impl Remote {
     /// `base_url` is the prefix of `messages`, `chat/completions` or `model/…`; the default is the provider's own. An
     /// empty key is not sent.
-    ///
-    /// # Errors
-    /// The key is not a valid header value.
+    /// Errors: the key is not a valid header value.
     pub fn new(
         outbound: Outbound,
         protocol: Protocol,
@@ -153,9 +151,7 @@ impl Remote {
     }
 
     /// With the settings of a profile beside its model, address and key.
-    ///
-    /// # Errors
-    /// A header of it cannot be sent.
+    /// Errors: a header of it cannot be sent.
     pub(super) fn with_settings(mut self, profile: &AgentProfile) -> Result<Self, ModelError> {
         for (name, value) in &profile.headers {
             let refused = || ModelError::Refused(format!("the profile's header {name:?} cannot be sent"));
@@ -365,9 +361,7 @@ impl Model for Remote {
 }
 
 /// Adds an access token. Returns it as the secret that is sent.
-///
-/// # Errors
-/// A header cannot carry it.
+/// Errors: a header cannot carry it.
 fn authorize(headers: &mut HeaderMap, token: &str) -> Result<SentSecrets, ModelError> {
     let value = HeaderValue::try_from(format!("Bearer {token}"));
     let mut value = value.map_err(|_| ModelError::Garbled("the access token is no value of a header".into()))?;

@@ -111,8 +111,7 @@ pub enum ReplayError {
 }
 
 impl Replay {
-    /// # Errors
-    /// The file cannot be read, or is not a script.
+    /// Errors: the file cannot be read, or is not a script.
     pub fn open(file: &Path) -> Result<Self, ReplayError> {
         let name = file.display().to_string();
         match std::fs::read_to_string(file) {
@@ -121,8 +120,7 @@ impl Replay {
         }
     }
 
-    /// # Errors
-    /// The text is not a script.
+    /// Errors: the text is not a script.
     pub fn parse(name: &str, yaml: &str) -> Result<Self, ReplayError> {
         let script = serde_saphyr::from_str(yaml)
             .map_err(|problem| ReplayError::Malformed { name: name.to_owned(), problem: problem.to_string() })?;

@@ -79,9 +79,7 @@ pub fn ask(
 }
 
 /// Runs work with a client waiting for it: all of it within the timeout of a model's first chunk.
-///
-/// # Errors
-/// Errors of the work, or [`ModelError::Timeout`].
+/// Errors: errors of the work, or [`ModelError::Timeout`].
 pub async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, ModelError>>) -> Result<T, ModelError> {
     tokio::time::timeout(timeout, work).await.unwrap_or(Err(ModelError::Timeout))
 }

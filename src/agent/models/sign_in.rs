@@ -74,9 +74,7 @@ impl SignIn {
     }
 
     /// An access token, a new one if the last expires soon.
-    ///
-    /// # Errors
-    /// The key file cannot be used, or the service gives no token.
+    /// Errors: the key file cannot be used, or the service gives no token.
     pub(super) async fn token(&self, outbound: &Outbound) -> Result<String, ModelError> {
         let shared = self.shared();
         // One request at a time: others wait for its token.
@@ -139,9 +137,7 @@ fn form_of(config: &SignInConfig, secret: &str) -> String {
 }
 
 /// A token that a platform keeps in a file, and renews there.
-///
-/// # Errors
-/// The file cannot be read, or is empty.
+/// Errors: the file cannot be read, or is empty.
 async fn token_in(file: &Path) -> Result<String, ModelError> {
     let refused = |problem: &str| ModelError::Refused(format!("the token in {}: {problem}", file.display()));
     let text = tokio::fs::read_to_string(file).await.map_err(|error| refused(&error.to_string()))?;
@@ -152,9 +148,7 @@ async fn token_in(file: &Path) -> Result<String, ModelError> {
 }
 
 /// The token for a form with a secret.
-///
-/// # Errors
-/// The service gives none.
+/// Errors: the service gives none.
 async fn granted(outbound: &Outbound, url: Url, form: String, secret: &str) -> Result<Granted, ModelError> {
     let answer = posted(outbound, url, ("application/x-www-form-urlencoded", form, None), secret).await?;
     serde_json::from_slice(&answer)
@@ -162,9 +156,7 @@ async fn granted(outbound: &Outbound, url: Url, form: String, secret: &str) -> R
 }
 
 /// The answer of a token service to a body of this type, with a header `Authorization` or without.
-///
-/// # Errors
-/// The service cannot be reached, or refuses.
+/// Errors: the service cannot be reached, or refuses.
 async fn posted(
     outbound: &Outbound,
     url: Url,

@@ -6,9 +6,7 @@ use sekisho_core::error::CallError;
 use sekisho_store::{ReservedCharge, Store, StoredPlan};
 
 /// Charges the reservations of a plan whose process ended; whether there were any.
-///
-/// # Errors
-/// `internal` for a state that cannot be read; `overloaded` if the store is away. Nothing is charged then.
+/// Errors: `internal` for a state that cannot be read; `overloaded` if the store is away. Nothing is charged then.
 pub(crate) async fn charge_interrupted(
     store: &Store,
     budgets: &Budgets,

@@ -69,8 +69,7 @@ impl PlanAnswer {
         self.steps.into_iter().map(WrittenStep::parts).collect()
     }
 
-    /// # Errors
-    /// Never, for this schema.
+    /// Errors: never, for this schema.
     pub(super) fn format(max_steps: usize) -> Result<OutputFormat, CallError> {
         let steps = steps(1, max_steps);
         let properties = json!({"steps": steps, "success_criteria": {"type": "string"}});
@@ -83,8 +82,7 @@ impl ReplanAnswer {
         std::mem::take(&mut self.steps).into_iter().map(WrittenStep::parts).collect()
     }
 
-    /// # Errors
-    /// Never, for this schema.
+    /// Errors: never, for this schema.
     pub(super) fn format(max_steps: usize) -> Result<OutputFormat, CallError> {
         let properties = json!({
             "decision": {"enum": ["modify", "discard", "new", "impossible"]},
@@ -97,8 +95,7 @@ impl ReplanAnswer {
 }
 
 impl EvaluationAnswer {
-    /// # Errors
-    /// Never, for this schema.
+    /// Errors: never, for this schema.
     pub(super) fn format() -> Result<OutputFormat, CallError> {
         let boolean = json!({"type": "boolean"});
         let properties = json!({

@@ -22,9 +22,7 @@ pub(super) const WITHOUT_TOOLS: &str = "without_tools";
 pub(super) const MAX_ANSWER: usize = 4_000;
 
 /// Does the work of the state's node.
-///
-/// # Errors
-/// The plan cannot go on: a model failed, or wrote no plan.
+/// Errors: the plan cannot go on: a model failed, or wrote no plan.
 pub(super) async fn visit(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
     match state.node {
         Node::PlannerInit => planner_init(work, state).await,

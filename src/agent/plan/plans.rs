@@ -64,18 +64,14 @@ pub struct StepChange {
 
 impl AgentService {
     /// Begins a plan whose events the client follows. Dropping the stream cancels it.
-    ///
-    /// # Errors
-    /// `invalid_request` without a goal, or with tools of the client; `internal` if the store cannot keep it.
+    /// Errors: `invalid_request` without a goal, or with tools of the client; `internal` if the store cannot keep it.
     pub async fn follow_plan(self: &Arc<Self>, new: NewPlan) -> Result<BoxStream<'static, Event>, CallError> {
         let (_, run) = self.add_plan(new).await?;
         Ok(self.run_plan(run).boxed())
     }
 
     /// Begins a plan that goes on by itself.
-    ///
-    /// # Errors
-    /// As [`follow_plan`](Self::follow_plan); `overloaded` if too many are on.
+    /// Errors: as [`follow_plan`](Self::follow_plan); `overloaded` if too many are on.
     pub async fn start_plan(self: &Arc<Self>, new: NewPlan) -> Result<Plan, CallError> {
         let (stored, run) = self.add_plan(new).await?;
         let plan = Plan::of(&stored)?;
@@ -84,26 +80,20 @@ impl AgentService {
     }
 
     /// A plan of a caller.
-    ///
-    /// # Errors
-    /// `not_found`.
+    /// Errors: `not_found`.
     pub async fn plan(&self, caller: &Caller, id: &str) -> Result<Plan, CallError> {
         Plan::of(&self.stored_plan(caller, id).await?)
     }
 
     /// The plans of a caller that were created before a moment, the latest first.
-    ///
-    /// # Errors
-    /// `internal`: the store cannot be read.
+    /// Errors: `internal`: the store cannot be read.
     pub async fn plans_of(&self, caller: &Caller, before: Timestamp, max: u32) -> Result<Vec<Plan>, CallError> {
         let plans = self.gateway().store().plans().of_caller(&caller.key, before, max).await;
         plans.map_err(CallError::from)?.iter().map(Plan::of).collect()
     }
 
     /// Pauses a plan after the node that it is at.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_request` if it does not run.
+    /// Errors: `not_found`; `invalid_request` if it does not run.
     pub async fn pause_plan(&self, caller: &Caller, id: &str) -> Result<Plan, CallError> {
         let plan = self.plan(caller, id).await?;
         let runs = plan.status == PlanStatus::Running && self.wish(id, PlanWish::Pause).await?;
@@ -111,9 +101,7 @@ impl AgentService {
     }
 
     /// Ends a plan at once.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_request` if it has ended.
+    /// Errors: `not_found`; `invalid_request` if it has ended.
     pub async fn cancel_plan(&self, caller: &Caller, id: &str) -> Result<Plan, CallError> {
         let stored = self.stored_plan(caller, id).await?;
         let plan = Plan::of(&stored)?;
@@ -130,9 +118,7 @@ impl AgentService {
     }
 
     /// Replaces the open steps of a plan that does not run.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_request` if it runs or has ended, or for steps that it cannot have.
+    /// Errors: `not_found`; `invalid_request` if it runs or has ended, or for steps that it cannot have.
     pub async fn change_plan(&self, caller: &Caller, id: &str, steps: Vec<StepChange>) -> Result<Plan, CallError> {
         let stored = self.stored_plan(caller, id).await?;
         let mut plan = Plan::of(&stored)?;
@@ -146,9 +132,7 @@ impl AgentService {
 
     /// Goes on with a plan that is paused, interrupted, failed or waits for approval, at its last node. `request`: the agent
     /// of the plan and its present caller.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_request` if it runs, has ended or waits for approval, unless this is it.
+    /// Errors: `not_found`; `invalid_request` if it runs, has ended or waits for approval, unless this is it.
     pub async fn continue_plan(
         self: &Arc<Self>,
         id: &str,
@@ -176,9 +160,7 @@ impl AgentService {
     }
 
     /// The events of a plan after the one with that id; `None` if none are kept, as for ten minutes after its end.
-    ///
-    /// # Errors
-    /// `not_found`.
+    /// Errors: `not_found`.
     pub async fn plan_events(
         &self,
         caller: &Caller,

@@ -190,9 +190,7 @@ pub struct Used {
 
 impl PlanState {
     /// A plan that begins.
-    ///
-    /// # Errors
-    /// `invalid_request`: the planner's file of branches cannot be read.
+    /// Errors: `invalid_request`: the planner's file of branches cannot be read.
     pub(super) fn new(goal: String, context: String, planner: PlannerConfig, approve: bool) -> Result<Self, CallError> {
         let branches = planner.read_branches().map_err(|problem| {
             let message = format!("the planner's branches cannot be used: {problem}");

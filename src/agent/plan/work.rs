@@ -193,9 +193,8 @@ impl Work {
     }
 
     /// Saves the state within a node.
-    ///
-    /// # Errors
-    /// The store does not take it, or another run has the plan. Nothing may be sent then: it could be sent twice.
+    /// Errors: the store does not take it, or another run has the plan. Nothing may be sent then: it could be sent
+    /// twice.
     pub(super) async fn keep(&self, state: &mut PlanState) -> Result<(), RunError> {
         match self.save(state, PlanStatus::Running).await {
             Ok(Some(_)) => Ok(()),

@@ -116,8 +116,7 @@ impl Progress {
         event
     }
 
-    /// # Errors
-    /// The limit that another turn would exceed.
+    /// Errors: the limit that another turn would exceed.
     pub(super) fn begin_turn(&mut self, profile: &AgentProfile) -> Result<(), Ending> {
         let used = self.meter.used();
         if used.turns >= profile.max_turns {
@@ -207,9 +206,7 @@ impl Progress {
     }
 
     /// Adds a chunk to the current turn; returns the event to send now, if any.
-    ///
-    /// # Errors
-    /// The model's failure.
+    /// Errors: the model's failure.
     pub(super) fn handle(&mut self, piece: Result<ModelChunk, ModelError>) -> Result<Option<Event>, Ending> {
         match piece.map_err(Ending::Failed)? {
             ModelChunk::Text(text) => {
@@ -235,9 +232,7 @@ impl Progress {
 
     /// Splits the calls of the finished turn into calls to run here and calls for the client. A call that the token
     /// limit may have cut off is answered here, with an error.
-    ///
-    /// # Errors
-    /// There are no calls, so the run is complete, or more than the run may make.
+    /// Errors: there are no calls, so the run is complete, or more than the run may make.
     pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<CheckedCall>, Vec<RequestedCall>), Ending> {
         let (text, count) = (self.turn.text(), self.turn.calls().count());
         let over = count == 0 && self.stop != StopReason::Pause
@@ -273,9 +268,7 @@ impl Progress {
 
     /// Checks the form of the run's answer. The whole answer, where it is in the form that the client asked for, or where
     /// the token limit cut it; `None` if the model is asked once more.
-    ///
-    /// # Errors
-    /// It is not in that form the second time either.
+    /// Errors: it is not in that form the second time either.
     pub(super) fn check_answer(&mut self, stop: StopReason) -> Result<Option<String>, Ending> {
         let text = self.turn.text();
         let problem = match &self.options.output {
@@ -332,9 +325,7 @@ impl Progress {
     }
 
     /// Adds the turn and the results of its calls to the conversation.
-    ///
-    /// # Errors
-    /// The run ends here: the client must run calls, an approver must decide, or a limit is reached.
+    /// Errors: the run ends here: the client must run calls, an approver must decide, or a limit is reached.
     pub(super) fn end_turn(&mut self) -> Result<(), Ending> {
         let waits_for_client = self.turn.calls().count() > self.answers.len() + self.paused.len();
         self.keep_turn();

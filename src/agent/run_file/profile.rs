@@ -31,8 +31,7 @@ pub(super) fn settings_of(profile: &AgentProfile) -> Value {
     })
 }
 
-/// # Errors
-/// They are no settings of a profile.
+/// Errors: they are no settings of a profile.
 pub(super) fn profile_of(settings: &Value) -> Result<AgentProfile, serde_json::Error> {
     serde_json::from_value(settings.clone())
 }

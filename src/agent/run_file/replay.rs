@@ -113,9 +113,7 @@ struct RecordedTools {
 }
 
 /// Plays a run.
-///
-/// # Errors
-/// The file is no run of an agent, or has no call that is to be changed.
+/// Errors: the file is no run of an agent, or has no call that is to be changed.
 pub async fn replay(file: &RunFile, changes: &[Change], further: Further) -> Result<Replayed, NotReplayable> {
     let Some(RunLine::AgentInput(input)) = file.lines.first() else { return Err(NotReplayable::OtherKind) };
     let log = Arc::new(Mutex::new(Log::default()));

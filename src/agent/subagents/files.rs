@@ -27,9 +27,7 @@ enum Tools {
 }
 
 /// The types of a folder: each `.md` file in it.
-///
-/// # Errors
-/// The folder cannot be read, one of its files cannot be used, or two have the same name.
+/// Errors: the folder cannot be read, one of its files cannot be used, or two have the same name.
 pub fn load(folder: &Path) -> Result<BTreeMap<String, SubAgentType>, UnusableFile> {
     let mut types = BTreeMap::new();
     for file in front_matter::entries(folder)? {

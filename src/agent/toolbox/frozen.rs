@@ -82,9 +82,7 @@ pub(crate) fn called(arguments: &Value) -> Option<(&str, Option<&Value>)> {
 }
 
 /// The call in a call of `CallTool`.
-///
-/// # Errors
-/// A sentence for the model.
+/// Errors: a sentence for the model.
 fn inner(mut call: ToolboxCall) -> Result<ToolboxCall, String> {
     let (tool, arguments) = (call.arguments.remove("tool"), call.arguments.remove("arguments"));
     let Some(Value::String(tool)) = tool.filter(|tool| tool != CALL_TOOL) else {

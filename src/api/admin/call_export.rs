@@ -94,9 +94,7 @@ fn row(found: &IndexedCall) -> Vec<serde_json::Value> {
 }
 
 /// The file. A failure on the way breaks the connection, so that no part is taken for the whole.
-///
-/// # Errors
-/// The index cannot be read.
+/// Errors: the index cannot be read.
 pub async fn call_file(
     gateway: Arc<Gateway>,
     caller: Arc<Caller>,

@@ -68,9 +68,7 @@ pub struct CallQuery {
 
 impl CallQuery {
     /// The calls that are wanted.
-    ///
-    /// # Errors
-    /// `invalid_request`: a number or a time cannot be read.
+    /// Errors: `invalid_request`: a number or a time cannot be read.
     pub fn filter(&self) -> Result<IndexFilter, CallError> {
         let now = Timestamp::now();
         let listed = |id: &Option<String>| set(id).into_iter().collect();
@@ -104,8 +102,7 @@ impl CallQuery {
         })
     }
 
-    /// # Errors
-    /// `invalid_request`: there is no such order.
+    /// Errors: `invalid_request`: there is no such order.
     pub fn order(&self) -> Result<CallOrder, CallError> {
         let order = read("sort", &self.sort, |text| text.parse().ok(), "`time`, `duration` or `cost`")?;
         Ok(order.unwrap_or_default())

@@ -51,9 +51,7 @@ impl FromRequest<Arc<Gateway>> for FileBody {
 
 impl BodyMemory {
     /// Writes a body to a file.
-    ///
-    /// # Errors
-    /// `too_large`, `invalid_request`; `overloaded` if there is no disk space for it.
+    /// Errors: `too_large`, `invalid_request`; `overloaded` if there is no disk space for it.
     async fn write(&self, body: Body, file: File, owner: &Owner, limits: BodyLimits) -> Result<Upload, CallError> {
         let expected = limits.expected(&body)?;
         let space = hold(&self.uploads, owner, expected, limits.deadline).await?;

@@ -12,8 +12,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 /// Origins of pages that a browser on the same machine loads from loopback.
 const LOOPBACK_PAGES: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 
-/// # Errors
-/// `denied`: `server.mcp.allowed_origins` lacks the page.
+/// Errors: `denied`: `server.mcp.allowed_origins` lacks the page.
 pub(super) fn check(server: &ServerConfig, parts: &Parts) -> Result<(), CallError> {
     let Some(origin) = parts.headers.get(ORIGIN) else { return Ok(()) };
     let connection = Connection::of(parts)?;

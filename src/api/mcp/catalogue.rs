@@ -199,9 +199,7 @@ fn digest(tool: &McpTool) -> u64 {
 }
 
 /// The items after the one whose key is in `cursor`.
-///
-/// # Errors
-/// Invalid params: the cursor matches no item of the current list.
+/// Errors: invalid params: the cursor matches no item of the current list.
 pub(super) fn page<T: Serialize>(
     items: impl Iterator<Item = T>,
     key: impl Fn(&T) -> &str,

@@ -104,8 +104,7 @@ impl McpClientContext {
 }
 
 impl Tokens {
-    /// # Errors
-    /// `invalid_request`: the header is malformed. The message does not repeat it.
+    /// Errors: `invalid_request`: the header is malformed. The message does not repeat it.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, CallError> {
         let mut tokens = Map::new();
         for line in headers.get_all(&TOKENS) {

@@ -141,9 +141,7 @@ impl EventLog {
     }
 
     /// The events after the one with this id, also those still to come. Ends with the stream, or with the session.
-    ///
-    /// # Errors
-    /// No event of a session has such an id.
+    /// Errors: no event of a session has such an id.
     pub(super) fn replay_after(&self, id: &str) -> Result<impl Stream<Item = Event> + Send + use<>, InvalidEventId> {
         let begin = (Arc::clone(&self.log), self.grown.subscribe(), Some(id.parse()?));
         Ok(stream::unfold(begin, async |(log, mut grown, last): (_, _, Option<Position>)| {

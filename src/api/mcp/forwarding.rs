@@ -120,10 +120,8 @@ impl Forwarding {
     }
 
     /// Forwards a request of a session to its replica, and gives the answer as soon as that begins.
-    ///
-    /// # Errors
-    /// `unknown_session`: the replica is no more. `overloaded`: it cannot be reached, or too many requests are under
-    /// way. `upstream_error` and `timeout`: nobody knows whether it handled the request.
+    /// Errors: `unknown_session`: the replica is no more. `overloaded`: it cannot be reached, or too many requests are
+    /// under way. `upstream_error` and `timeout`: nobody knows whether it handled the request.
     pub(super) async fn forward_of_session(
         &self,
         to: &OtherReplica,
@@ -145,9 +143,7 @@ impl Forwarding {
 
     /// Forwards a request of 2026-07-28 to the replica that has the task or the parked call that it names. `None`: it
     /// is answered here, also if that replica is no more: its tasks and calls are unknown.
-    ///
-    /// # Errors
-    /// As [`forward_of_session`](Self::forward_of_session), but for `unknown_session`.
+    /// Errors: as [`forward_of_session`](Self::forward_of_session), but for `unknown_session`.
     pub(super) async fn forward_stateless(
         &self,
         gateway: &Gateway,

@@ -53,9 +53,7 @@ pub(super) fn sends_json(headers: &HeaderMap) -> bool {
 }
 
 /// Whether the header, if it is there, names a revision with sessions. It is absent before 2025-06-18.
-///
-/// # Errors
-/// The header names no known revision.
+/// Errors: the header names no known revision.
 pub(super) fn has_sessions(headers: &HeaderMap) -> Result<bool, HttpRefusal> {
     let Some(revision) = headers.get(&REVISION) else { return Ok(true) };
     let known = revision
@@ -73,9 +71,7 @@ pub(super) fn has_sessions(headers: &HeaderMap) -> Result<bool, HttpRefusal> {
 }
 
 /// The era of a request, after its headers were compared with its body.
-///
-/// # Errors
-/// A JSON-RPC error: the headers contradict the body, or metadata is missing.
+/// Errors: a JSON-RPC error: the headers contradict the body, or metadata is missing.
 pub(super) fn era_of(headers: &HeaderMap, request: &Request) -> Result<Era, ErrorData> {
     let header = headers.get(&REVISION).map(|value| value.to_str().unwrap_or_default());
     // `initialize` with any revision starts a session. Without one, it is a method that 2026-07-28 lacks.
@@ -116,9 +112,7 @@ pub(super) fn missing_metadata(request: &Request) -> ErrorData {
 
 /// Compares the headers that repeat the body (SEP-2243), which revision 2026-07-28 requires. `schema` gives the input
 /// schema of a tool.
-///
-/// # Errors
-/// `-32020`, header mismatch: a header is missing, repeated, or differs from the body.
+/// Errors: `-32020`, header mismatch: a header is missing, repeated, or differs from the body.
 pub(super) fn check_repeated(
     headers: &HeaderMap,
     method: &str,

@@ -53,8 +53,7 @@ impl Refusal {
     }
 }
 
-/// # Errors
-/// [`Refusal`] if it is not one message.
+/// Errors: [`Refusal`] if it is not one message.
 pub(super) fn from_json(message: Value, memory: HeldMemory) -> Result<Message, Box<Refusal>> {
     let Value::Object(mut fields) = message else {
         return Err(Refusal::invalid("a message must be an object; send each message in a request of its own", None));

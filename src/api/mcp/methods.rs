@@ -121,9 +121,7 @@ pub(super) fn start(
 
 /// The answer to `initialize`, with the requested revision if it has sessions, else the newest that has; and the client's
 /// capabilities.
-///
-/// # Errors
-/// Invalid params.
+/// Errors: invalid params.
 pub(super) fn initialize(
     server: &McpServer,
     to: Presented<'_>,

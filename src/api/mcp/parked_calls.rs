@@ -82,9 +82,7 @@ impl ParkedCalls {
     }
 
     /// Parks a call until all its questions are answered, at most until the call's own deadline.
-    ///
-    /// # Errors
-    /// The call is returned; its questions have received an error.
+    /// Errors: the call is returned; its questions have received an error.
     pub(super) fn park(
         &self,
         caller: &Caller,
@@ -119,10 +117,8 @@ impl ParkedCalls {
     }
 
     /// Continues the call that `state` names.
-    ///
-    /// # Errors
-    /// Invalid params: the state was altered, expired, or belongs to another caller, request or process; or an answer
-    /// does not match its question. A state of another replica that can be asked does not come here.
+    /// Errors: invalid params: the state was altered, expired, or belongs to another caller, request or process; or an
+    /// answer does not match its question. A state of another replica that can be asked does not come here.
     pub(super) fn resume(&self, binding: &Binding, state: &str, mut given: Answers) -> Result<Resumed, ErrorData> {
         let (_, sealed) = state.split_once(ID_END).ok_or_else(not_ours)?;
         let opened = self.codec.open_with(sealed, &binding.0).map_err(|error| {
@@ -167,9 +163,7 @@ pub(super) fn id_of(state: &str) -> Option<&str> {
 }
 
 /// The questions, if not all of them have their answers.
-///
-/// # Errors
-/// An answer does not match its question.
+/// Errors: an answer does not match its question.
 fn missing_answers(questions: &Questions, given: &Answers) -> Result<Option<Questions>, ErrorData> {
     let mismatch =
         questions.iter().find(|(key, question)| given.get(*key).is_some_and(|it| !fits(question.method, it)));

@@ -64,8 +64,7 @@ fn remove_later_members(result: &mut ServerResult) {
     (*ttl_ms, *cache_scope) = (None, None);
 }
 
-/// # Errors
-/// Invalid params if the tool does not exist: the only failure that belongs to the request and not to the call.
+/// Errors: invalid params if the tool does not exist: the only failure that belongs to the request and not to the call.
 pub(super) fn of_reply(reply: &Reply, has_output_schema: bool) -> Result<CallToolResult, ErrorData> {
     match &reply.outcome {
         Ok(answer) => Ok(of_answer(answer, has_output_schema)),

@@ -44,9 +44,7 @@ impl Sessions {
 
     /// Starts a session of the caller, and returns its id. If there are too many, another one ends: the least recently
     /// used one of this caller or of a caller with more sessions, if possible one that serves no request.
-    ///
-    /// # Errors
-    /// `overloaded`: every caller has as few sessions.
+    /// Errors: `overloaded`: every caller has as few sessions.
     pub(super) fn start(self: &Arc<Self>, caller: &Caller) -> Result<(String, Arc<McpSession>), CallError> {
         let (id, session) = (self.ids.create(), McpSession::new(&caller.owner, self.events.log_of(&caller.owner)));
         let (owner, tools) = (Arc::clone(&caller.key), caller.tools.clone());

@@ -90,9 +90,7 @@ impl Tasks {
     }
 
     /// Runs a request on in the background. `ttl` is the client's wish.
-    ///
-    /// # Errors
-    /// The request, when there are too many tasks whose results were not fetched.
+    /// Errors: the request, when there are too many tasks whose results were not fetched.
     pub(super) fn start(
         &self,
         owner: &TaskOwner,
@@ -117,8 +115,7 @@ impl Tasks {
         Ok(state)
     }
 
-    /// # Errors
-    /// Invalid params: the client has no such task.
+    /// Errors: invalid params: the client has no such task.
     pub(super) fn get(&self, client: &TaskOwner, id: &str) -> Result<Arc<TaskState>, ErrorData> {
         let found = self.by_id.with(&id.to_owned(), |task| Arc::clone(&task.state));
         found.filter(|state| state.owner.is(client)).ok_or_else(unknown)

@@ -24,9 +24,7 @@ impl Approvals {
     }
 
     /// The request to the agent that makes the call; `None` for other calls, and where the policies mask something.
-    ///
-    /// # Errors
-    /// `approval_lost`: it cannot be opened.
+    /// Errors: `approval_lost`: it cannot be opened.
     pub fn shown_request(&self, approval: &Approval) -> Result<Option<String>, CallError> {
         // Masked values may be in it in other words.
         let request = self.kept(approval)?.request.filter(|_| approval.details.masks.is_empty());

@@ -11,7 +11,7 @@ use crate::Secret;
 use crate::check::Findings;
 use sekisho_core::caller::DEFAULT_TENANT;
 
-/// Longest lifetimes: the roles of an access token are those of its last refresh.
+/// Longest lifetimes: an access token has the roles of its last refresh.
 const MAX_ACCESS: Duration = Duration::from_secs(3_600);
 const MAX_REFRESH: Duration = Duration::from_secs(365 * 24 * 3_600);
 

@@ -67,9 +67,7 @@ impl Content {
 }
 
 /// Opens the arguments and the result of a call. The audit trail has it.
-///
-/// # Errors
-/// As [`open_content`](sekisho_gateway::History::open_content).
+/// Errors: as [`open_content`](sekisho_gateway::History::open_content).
 pub(crate) async fn open(console: &Console, visit: &Visit, id: &str) -> Result<OpenedContent, CallError> {
     console.gateway.history().open_content(&visit.caller, visit.guest.request.request.as_ref(), id).await
 }

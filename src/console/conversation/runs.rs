@@ -19,9 +19,7 @@ use sekisho_core::error::CallError;
 const PAGE: u32 = 20;
 
 /// Runs of a conversation, before the one with this number.
-///
-/// # Errors
-/// The error of the route.
+/// Errors: the error of the route.
 pub(super) async fn fetch(
     console: &Console,
     visit: &Visit,
@@ -33,9 +31,7 @@ pub(super) async fn fetch(
 }
 
 /// The call about which a run waits for a decision.
-///
-/// # Errors
-/// The error of the route.
+/// Errors: the error of the route.
 pub(super) async fn waits_for(console: &Console, visit: &Visit, run: &str) -> Result<Option<UnknownCall>, CallError> {
     let run: RunBody = visit.fetch(console, &format!("/api/runs/{}", encoded(run))).await?;
     Ok(run.waits_for)

@@ -20,9 +20,7 @@ use sekisho_core::error::CallError;
 pub(super) const MAX: usize = 20;
 
 /// The calls that wait, the latest first. Approvers get a form with them; others see that theirs wait.
-///
-/// # Errors
-/// The error of the route.
+/// Errors: the error of the route.
 pub(super) async fn section(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     let (texts, limit) = (visit.texts(), MAX.to_string());
     let fields = [("status", "pending"), ("limit", &*limit)];

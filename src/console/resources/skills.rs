@@ -19,9 +19,7 @@ const MAX_PAGES: usize = 10;
 const MAX_SHOWN: usize = 20_000;
 
 /// The tenants with settings, as far as the caller may read them, that have the skill.
-///
-/// # Errors
-/// The error of the route.
+/// Errors: the error of the route.
 pub(super) async fn tenants_with(console: &Console, visit: &Visit, skill: &str) -> Result<Vec<String>, CallError> {
     let (mut tenants, mut after) = (Vec::new(), String::new());
     for _ in 0..MAX_PAGES {

@@ -15,9 +15,7 @@ use sekisho_core::error::Detail;
 use sekisho_core::json;
 
 /// The arguments that were filled in. Empty fields are left out.
-///
-/// # Errors
-/// Fields that are no JSON where JSON is needed.
+/// Errors: fields that are no JSON where JSON is needed.
 pub(crate) fn arguments(schema: &Value, filled: &Filled) -> Result<Arguments, Vec<Detail>> {
     let whole = value_of(filled, AS_JSON).unwrap_or_default();
     if !whole.trim().is_empty() {

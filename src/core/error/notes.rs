@@ -1,4 +1,4 @@
-//! What an error says about the rules, limits and attempts of its call. The notes are for the record alone: no reply has them.
+//! What an error says about the rules, limits and attempts of its call. The notes are only for the record: no reply has them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the record of a call that did not succeed has beside its error, for the page that says why. A call that succeeds has none.
+//! Notes in the record of a call that did not succeed, beside its error, for the page that says why. A call that succeeds has none.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub const MAX_ATTEMPTS: usize = 8;
 /// Rules of a record.
 pub const MAX_RULES: usize = 4;
 
-/// What is known about a call that was refused or failed.
+/// The record of a call that was refused or failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailureNotes {
     /// The attempts to make the call, in their order; of more than eight, the last ones. Absent where nothing was sent.

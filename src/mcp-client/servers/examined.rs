@@ -25,9 +25,7 @@ pub struct ExaminedTool {
 
 impl McpServers {
     /// Connects a server, lists its tools, and disconnects. Nothing is offered.
-    ///
-    /// # Errors
-    /// Why its tools cannot be listed.
+    /// Errors: why its tools cannot be listed.
     pub async fn examine(&self, name: &str, config: &Config) -> Result<Vec<ExaminedTool>, String> {
         let settings = self.allowed(config).remove(name).ok_or("it is disabled, or not in the configuration")?;
         let alone = Arc::new(Semaphore::new(1));

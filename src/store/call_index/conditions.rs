@@ -220,7 +220,7 @@ impl Conditions {
         self.all.push(format!("({}, call_id) < ({value}, {id})", order.column()));
     }
 
-    /// What the failures `w` of a statement must have: successes are counted beside them.
+    /// The conditions on the failures `w` of a statement: successes are counted beside them.
     pub(super) fn of_failures(&mut self, filter: &IndexFilter) -> String {
         let mut conditions = String::new();
         for (column, value) in [("status", &filter.status), ("code", &filter.code), ("stage", &filter.stage)] {

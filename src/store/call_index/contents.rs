@@ -17,9 +17,6 @@ pub struct NewCallContent {
 
 impl CallIndexStore {
     /// Adds contents, each once, all or nothing.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn add_contents(&self, contents: &[NewCallContent]) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
@@ -40,9 +37,6 @@ impl CallIndexStore {
     }
 
     /// Whether the content of a call is kept.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn has_content(&self, call: &CallSummary) -> Result<bool, StoreError> {
         let bytes: Option<(i64,)> = sqlx::query_as("SELECT bytes FROM call_contents WHERE time = $1 AND call_id = $2")
             .bind(micros_of(call.time))
@@ -54,9 +48,6 @@ impl CallIndexStore {
     }
 
     /// The sealed content of a call.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn content_of(&self, call: &CallSummary) -> Result<Option<String>, StoreError> {
         let content: Option<(String,)> =
             sqlx::query_as("SELECT content FROM call_contents WHERE time = $1 AND call_id = $2")
@@ -69,9 +60,6 @@ impl CallIndexStore {
     }
 
     /// Removes contents from before a moment, and the oldest above so many bytes. Returns the number of removed ones.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn retain_contents(&self, since: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
         let sql = "SELECT time FROM (
                        SELECT time, SUM(bytes) OVER (ORDER BY time DESC) AS together FROM call_contents

@@ -77,9 +77,6 @@ impl FailuresBy {
 
 impl CallIndexStore {
     /// The failures and refusals among the latest fifty thousand wanted calls or so, without dry runs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn failures(&self, filter: &IndexFilter, by: FailuresBy) -> Result<Failures, StoreError> {
         let all = IndexFilter { status: None, code: None, stage: None, http_status: None, ..filter.clone() };
         let mut conditions = Conditions::new(&all, TextAs::Message);
@@ -109,9 +106,6 @@ impl CallIndexStore {
     }
 
     /// Who made the wanted calls that rate limits and budgets counted, with which tools, the most calls first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn counted_uses(&self, filter: &IndexFilter) -> Result<Vec<CountedUse>, StoreError> {
         let conditions = Conditions::new(filter, TextAs::Message);
         let (ranges, _) = self.latest_of(&conditions).await?;

@@ -80,9 +80,7 @@ impl FromStr for UseCursor {
 
 impl CallIndexStore {
     /// Writes the sums of calls that were added.
-    ///
-    /// # Errors
-    /// [`StoreError`]: none were written, and they wait on.
+    /// Errors: [`StoreError`]: none were written, and they wait on.
     pub async fn write_sums(&self, writer: &mut IndexWriter) -> Result<(), StoreError> {
         let rows: Vec<_> = writer.sums.rows(*self.0.now()).into_iter().collect();
         if !rows.is_empty() {
@@ -154,9 +152,6 @@ impl CallIndexStore {
     }
 
     /// The sums of a series in the parts of a time. A caller or key of no named tenant is summed over all of them.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn figures(&self, series: &Series, range: TimeRange, now: Timestamp) -> Result<Figures, StoreError> {
         let first = range.first(now);
         let starts = (0..range.parts).map(|part| moment(first + part * range.part()));
@@ -185,9 +180,6 @@ impl CallIndexStore {
     }
 
     /// What each tool came to: of a tenant or of all, or as an owner called it. Ranges of days have whole days (UTC).
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn sums_of_tools(
         &self,
         tenant: Option<&str>,
@@ -223,9 +215,6 @@ impl CallIndexStore {
     }
 
     /// At most `limit` uses after a place, the latest day first: since a moment, of a tenant or of all, of an owner or of all.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn tool_uses(
         &self,
         since: Timestamp,

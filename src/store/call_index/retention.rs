@@ -50,6 +50,54 @@ impl CallIndexStore {
         }
     }
 
+    /// Removes sums that no figure reads any more.
+    /// Errors: [`StoreError`]; some may be removed.
+    pub async fn retain_sums(&self, now: Timestamp) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        for period in Period::ALL {
+            let beyond: Option<(i64,)> =
+                sqlx::query_as("SELECT time FROM call_sums WHERE period = $1 ORDER BY time DESC LIMIT 1 OFFSET $2")
+                    .bind(period.seconds())
+                    .bind(MAX_SUMS)
+                    .fetch_optional(&self.0.pool)
+                    .await
+                    .map_err(failed)?;
+            let first = beyond.map_or(i64::MIN, |(time,)| time.saturating_add(1)).max(period.oldest(now));
+            let removed = sqlx::query("DELETE FROM call_sums WHERE period = $1 AND time < $2");
+            removed.bind(period.seconds()).bind(first).execute(&self.0.pool).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// A writer of calls that the index may have removed: sums have these calls already.
+    pub async fn writer_of_old_calls(&self) -> Result<IndexWriter, StoreError> {
+        let removed: Option<(i64,)> = sqlx::query_as(
+            "SELECT time FROM call_sums WHERE kind = 'removed' AND tenant = '' AND period = 0 ORDER BY time DESC LIMIT 1",
+        )
+        .fetch_optional(&self.0.pool)
+        .await
+        .map_err(|error| self.0.failed(error))?;
+        Ok(IndexWriter { removed: removed.map_or(0, |(time,)| time), ..IndexWriter::default() })
+    }
+
+    /// Notes which calls leave, before they do: a row of no period.
+    async fn note_removal(&self, since: i64) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        let last: Option<(i64,)> =
+            sqlx::query_as("SELECT time FROM indexed_calls WHERE time < $1 ORDER BY time DESC LIMIT 1")
+                .bind(since)
+                .fetch_optional(&self.0.pool)
+                .await
+                .map_err(failed)?;
+        let Some((last,)) = last else { return Ok(()) };
+        let noted = sqlx::query(
+            "INSERT INTO call_sums (kind, tenant, value, period, time, sums) VALUES ('removed', '', '', 0, $1, '{}')
+             ON CONFLICT (kind, tenant, value, period, time) DO NOTHING",
+        );
+        noted.bind(last).execute(&self.0.pool).await.map_err(failed)?;
+        self.remove_before("DELETE FROM call_sums WHERE period = 0 AND time < $1", last).await.map(drop)
+    }
+
     pub(super) async fn remove_before(&self, statement: &'static str, moment: i64) -> Result<u64, StoreError> {
         let removed = sqlx::query(statement).bind(moment).execute(&self.0.pool).await;
         removed.map(|removed| removed.rows_affected()).map_err(|error| self.0.failed(error))

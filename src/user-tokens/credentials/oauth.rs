@@ -98,9 +98,7 @@ impl TokenSource {
     }
 
     /// The current token, or a new one.
-    ///
-    /// # Errors
-    /// `upstream_error` when the token server returns none. The circuit breaker of the API does not count it.
+    /// Errors: `upstream_error` when the token server returns none. The circuit breaker of the API does not count it.
     pub async fn token(
         &self,
         outbound: &Outbound,

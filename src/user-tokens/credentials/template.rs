@@ -24,8 +24,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// # Errors
-    /// The name is not a valid header name, or a `${` is not closed.
+    /// Errors: the name is not a valid header name, or a `${` is not closed.
     pub fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
         let header = HeaderName::try_from(name).map_err(|_| TemplateError::Header(name.to_owned()))?;
         let mut parts = Vec::new();
@@ -39,8 +38,7 @@ impl Template {
         Ok(Self { header, parts })
     }
 
-    /// # Errors
-    /// `invalid_request` with the name of the missing token. It never contains the value of a token.
+    /// Errors: `invalid_request` with the name of the missing token. It never contains the value of a token.
     pub fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
         let mut text = String::new();
         for (before, token) in &self.parts {

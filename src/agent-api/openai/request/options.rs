@@ -100,8 +100,7 @@ struct RequestSchema {
 const MAX_STOPS: usize = 4;
 
 impl RequestOptions {
-    /// # Errors
-    /// `invalid_request` with the option that cannot be kept, or is out of range.
+    /// Errors: `invalid_request` with the option that cannot be kept, or is out of range.
     pub(super) fn read(self) -> Result<ModelOptions, CallError> {
         self.refuse_impossible()?;
         for (name, value, range) in [

@@ -102,8 +102,7 @@ struct End {
     stop_reason: Option<String>,
 }
 
-/// # Errors
-/// The event does not belong to the protocol, or reports an error.
+/// Errors: the event does not belong to the protocol, or reports an error.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let fields = lenient::object(&event.data, turn)?;
     if !fields.contains_key("type") && fields.contains_key("error") {

@@ -24,9 +24,7 @@ pub(super) struct FileProfile {
 
 impl FileProfile {
     /// `None` if the configuration names no profile and there is no default.
-    ///
-    /// # Errors
-    /// A profile that is named does not exist, or a file cannot be read.
+    /// Errors: a profile that is named does not exist, or a file cannot be read.
     pub(super) fn read(aws: &AwsConfig) -> Result<Option<Self>, String> {
         let name = aws.profile.as_deref().unwrap_or(DEFAULT);
         let mut settings = HashMap::new();
@@ -56,9 +54,7 @@ impl FileProfile {
     }
 
     /// `None` for a default profile without credentials.
-    ///
-    /// # Errors
-    /// A named profile has no credentials that can be used.
+    /// Errors: a named profile has no credentials that can be used.
     pub(super) fn source(&self, aws: &AwsConfig, region: &str) -> Result<Option<Source>, String> {
         if let (Some(id), Some(secret)) = (self.get("aws_access_key_id"), self.get("aws_secret_access_key")) {
             let token = self.get("aws_session_token").map(str::to_owned);

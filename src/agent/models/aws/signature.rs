@@ -19,9 +19,7 @@ pub(super) struct Scope<'a> {
 }
 
 /// Adds the headers of the signature, of which all others are a part.
-///
-/// # Errors
-/// A header is not text, or the address has no host.
+/// Errors: a header is not text, or the address has no host.
 pub(super) fn add(
     method: &str,
     url: &Url,

@@ -86,9 +86,7 @@ impl WebIdentity {
     }
 
     /// The role's keys, new ones if the last expire soon.
-    ///
-    /// # Errors
-    /// The token cannot be read, or the service gives no keys.
+    /// Errors: the token cannot be read, or the service gives no keys.
     pub(super) async fn credentials(&self, outbound: &Outbound) -> Result<Credentials, ModelError> {
         let keys = KEYS.of(self);
         // One request at a time: others wait for its keys.

@@ -8,8 +8,7 @@ use crate::models::remote::lenient::{self, Oddity};
 use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
 use crate::models::{ModelError, StopReason};
 
-/// # Errors
-/// The event does not belong to the protocol, reports an error, or says that the prompt is blocked.
+/// Errors: the event does not belong to the protocol, reports an error, or says that the prompt is blocked.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let mut piece = lenient::object(&event.data, turn)?;
     if piece.get("error").is_some_and(|error| !error.is_null()) || event.name == "error" {

@@ -19,9 +19,7 @@ const EXTRA_CONTENT: &str = "extra_content";
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// One event of an answer, or a whole answer from a server that does not stream. Unknown fields are ignored.
-///
-/// # Errors
-/// The event does not belong to the protocol, or reports an error.
+/// Errors: the event does not belong to the protocol, or reports an error.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.data.trim_ascii() == DONE {
         if event.data != DONE {

@@ -30,9 +30,7 @@ impl AwsEventDecoder {
     }
 
     /// The next frame; `None` until more bytes arrive. A frame that reports a failure has [`Event::failed`] set.
-    ///
-    /// # Errors
-    /// A frame is larger than [`MAX_EVENT`], or its lengths or checksums do not match.
+    /// Errors: a frame is larger than [`MAX_EVENT`], or its lengths or checksums do not match.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         let (Some(length), Some(headers)) = (number(&self.buffer, 0), number(&self.buffer, 4)) else {
             return Ok(None);

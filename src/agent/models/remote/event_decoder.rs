@@ -92,8 +92,7 @@ impl EventDecoder {
         Self { reader, bytes: 0, outside: OutsideEvents::default() }
     }
 
-    /// # Errors
-    /// The answer is larger than [`MAX_ANSWER`].
+    /// Errors: the answer is larger than [`MAX_ANSWER`].
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         self.bytes = self.bytes.saturating_add(piece.len());
         if self.bytes > MAX_ANSWER {
@@ -120,8 +119,7 @@ impl EventDecoder {
         }
     }
 
-    /// # Errors
-    /// An event is too large or malformed.
+    /// Errors: an event is too large or malformed.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         match &mut self.reader {
             Reader::Events(events) => loop {

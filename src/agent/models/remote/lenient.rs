@@ -37,9 +37,7 @@ impl Oddity {
 }
 
 /// The JSON object of an event.
-///
-/// # Errors
-/// It is not an object, also after a repair.
+/// Errors: it is not an object, also after a repair.
 pub(in crate::models) fn object(data: &[u8], turn: &mut TurnAssembler) -> Result<Map<String, Value>, ModelError> {
     let value = match serde_json::from_slice::<Value>(data) {
         Ok(value) => value,

@@ -123,8 +123,7 @@ impl TurnAssembler {
         self.skipped.contains(&place)
     }
 
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         if !text.is_empty() {
@@ -135,9 +134,7 @@ impl TurnAssembler {
     }
 
     /// A text that may begin with reasoning between `<think>` and `</think>`.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn tagged_text(&mut self, text: &str) -> Result<(), ModelError> {
         for piece in self.tags.feed(text) {
             match piece {
@@ -149,9 +146,7 @@ impl TurnAssembler {
     }
 
     /// Reasoning that is shown, and stored in the thought at its index.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn thinking(&mut self, place: u64, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         self.thought(place)?.text.push_str(&text);
@@ -162,17 +157,14 @@ impl TurnAssembler {
     }
 
     /// Reasoning that is shown, and sent back in the field of this name.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn reasoning(&mut self, field: &'static str, text: String) -> Result<(), ModelError> {
         self.thinking(0, text)?;
         self.thought(0)?.field = Some(field);
         Ok(())
     }
 
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.signature.push_str(fragment);
@@ -180,9 +172,7 @@ impl TurnAssembler {
     }
 
     /// Encrypted reasoning, to be sent back to the provider.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn redacted(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.redacted.push_str(fragment);
@@ -211,9 +201,7 @@ impl TurnAssembler {
     /// A fragment of the call at an index. Without a name it continues the call there. A new call begins with a
     /// different id, since some servers give every call the same index; or, where the server sends no ids, with a
     /// name after complete arguments. A name may arrive in several fragments, or after the id.
-    ///
-    /// # Errors
-    /// The call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
+    /// Errors: the call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn call(&mut self, fragment: CallFragment) -> Result<(), ModelError> {
         let CallFragment { place, id, tool, arguments, extras } = fragment;
         let (id, tool) = (id.unwrap_or_default(), tool.unwrap_or_default());

@@ -9,8 +9,7 @@ use crate::models::remote::lenient::{self, Oddity};
 use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
 use crate::models::{ModelError, StopReason, tool_search};
 
-/// # Errors
-/// The event does not belong to the protocol, or reports an error.
+/// Errors: the event does not belong to the protocol, or reports an error.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.data.trim_ascii() == b"[DONE]" {
         turn.end();

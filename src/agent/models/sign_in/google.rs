@@ -63,8 +63,7 @@ struct OfServiceAccount {
     expire_time: String,
 }
 
-/// # Errors
-/// The file cannot be used, or the service gives no token.
+/// Errors: the file cannot be used, or the service gives no token.
 pub(super) async fn token(outbound: &Outbound, file: &Path, scopes: &[String]) -> Result<Granted, ModelError> {
     let refused = |problem: &str| ModelError::Refused(format!("the service account {}: {problem}", file.display()));
     let text = tokio::fs::read(file).await.map_err(|error| refused(&error.to_string()))?;
@@ -84,8 +83,7 @@ pub(super) async fn token(outbound: &Outbound, file: &Path, scopes: &[String]) -
     granted(outbound, account.token_uri, form, &assertion).await
 }
 
-/// # Errors
-/// The account has no key of RSA.
+/// Errors: the account has no key of RSA.
 fn assertion_of(
     account: &ServiceAccount,
     scopes: &[String],
@@ -105,7 +103,7 @@ fn assertion_of(
     jsonwebtoken::encode(&header, &claims, &key).map_err(|_| refused("its key cannot sign"))
 }
 
-/// A token for that of the platform.
+/// A token in exchange for the platform's.
 async fn exchanged(
     outbound: &Outbound,
     account: &ExternalAccount,

@@ -135,7 +135,7 @@ async fn a_workload_of_azure_shows_the_token_of_its_file_in_place_of_a_secret() 
     }
 }
 
-/// As Google's tools write the file: for the pool alone, and for a service account.
+/// As Google's tools write the file: for only the pool, and for a service account.
 #[tokio::test]
 async fn a_workload_of_another_platform_exchanges_its_token_at_google() {
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();

@@ -59,8 +59,7 @@ impl Progress {
         [event].into_iter().chain(self.place_answer()).collect()
     }
 
-    /// # Errors
-    /// The run ends here: an approver must decide, or a limit is reached.
+    /// Errors: the run ends here: an approver must decide, or a limit is reached.
     pub(in crate::run) fn end_resumed(&mut self) -> Result<(), Ending> {
         self.resuming = None;
         match self.watch.verdict() {
@@ -69,8 +68,7 @@ impl Progress {
         }
     }
 
-    /// # Errors
-    /// The run pauses.
+    /// Errors: the run pauses.
     pub(super) fn end_paused(&self) -> Result<(), Ending> {
         if self.paused.is_empty() {
             return Ok(());

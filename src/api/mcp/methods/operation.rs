@@ -15,9 +15,7 @@ use sekisho_gateway::Gateway;
 use sekisho_mcp_client::OperationRequest;
 
 /// Runs the operation as `call`, and returns the server's result.
-///
-/// # Errors
-/// Why a stage refused it, or how it failed.
+/// Errors: why a stage refused it, or how it failed.
 pub(in crate::mcp) async fn run(
     gateway: &Gateway,
     call: CallContext,

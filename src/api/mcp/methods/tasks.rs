@@ -45,9 +45,7 @@ impl Context {
 
     /// The tasks whose states a `subscriptions/listen` asks for; `None` if it does not mention tasks. Nothing is
     /// reported about ids that are no tasks of the caller, as the acknowledgement shows.
-    ///
-    /// # Errors
-    /// The client does not declare the extension, or the ids are invalid or too many.
+    /// Errors: the client does not declare the extension, or the ids are invalid or too many.
     pub(super) fn followed_tasks(&self, params: &Map<String, Value>) -> Result<Option<Vec<Arc<TaskState>>>, ErrorData> {
         let Some(ids) = params.get("notifications").and_then(|filter| filter.get("taskIds")) else { return Ok(None) };
         self.require_tasks()?;
@@ -60,8 +58,7 @@ impl Context {
         Ok(Some(ids.iter().filter_map(|id| tasks.get(&owner, id).ok()).collect()))
     }
 
-    /// # Errors
-    /// Clients of 2026-07-28 use tasks only if they declare the extension.
+    /// Errors: clients of 2026-07-28 use tasks only if they declare the extension.
     fn require_tasks(&self) -> Result<(), ErrorData> {
         if self.era == Era::Sessions || self.declares(TASKS) {
             return Ok(());
@@ -100,8 +97,7 @@ impl Context {
         ready(ServerResult::CustomResult(CustomResult(result)))
     }
 
-    /// # Errors
-    /// The parameter `task` is invalid, or the tool cannot run as a task.
+    /// Errors: the parameter `task` is invalid, or the tool cannot run as a task.
     pub(super) fn check_task(&self, wanted: &Value, tool: &str) -> Result<(), ErrorData> {
         if !wanted.is_object() {
             return Err(ErrorData::invalid_params("invalid parameters: `task` must be an object", None));

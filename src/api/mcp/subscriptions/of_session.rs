@@ -49,8 +49,8 @@ struct Subscribed {
 }
 
 impl Subscriptions {
-    /// # Errors
-    /// The resource does not exist, the caller may not read it, its server refuses, or the client watches too many.
+    /// Errors: the resource does not exist, the caller may not read it, its server refuses, or the client watches too
+    /// many.
     pub(in crate::mcp) async fn add(&self, gateway: &Gateway, call: CallContext, uri: String) -> Result<(), ErrorData> {
         let Some(place) = self.reserve(&uri)? else { return Ok(()) };
         let owner = subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;

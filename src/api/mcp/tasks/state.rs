@@ -110,9 +110,7 @@ impl TaskState {
     }
 
     /// Waits for the end of the task, for the result of its call.
-    ///
-    /// # Errors
-    /// The call's own, or that the task was cancelled.
+    /// Errors: the call's own, or that the task was cancelled.
     pub(in crate::mcp) async fn outcome(&self) -> Result<Value, ErrorData> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -216,9 +214,7 @@ impl TaskState {
     }
 
     /// Passes answers on. Answers to no open question are ignored.
-    ///
-    /// # Errors
-    /// Invalid params: an answer does not match its question.
+    /// Errors: invalid params: an answer does not match its question.
     pub(in crate::mcp) fn answer(&self, mut given: Answers) -> Result<(), ErrorData> {
         let mut progress = self.progress.lock();
         let open = || progress.pending.iter().flat_map(|pending| &pending.questions);

@@ -31,9 +31,7 @@ const PROGRAM: [Field; 5] = [
 ];
 
 /// Runs the program, or adds it.
-///
-/// # Errors
-/// `denied`: the visitor is not this machine's user. `invalid_request`: the form, or the entry that it makes.
+/// Errors: `denied`: the visitor is not this machine's user. `invalid_request`: the form, or the entry that it makes.
 pub(super) async fn submit(console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
     if !submitted.visit.is_local_user(console) {
         let message = "programs are added by this machine's user: run `sekisho console`, or `sekisho mcp add`, on it";

@@ -1,4 +1,4 @@
-//! Tools that a provider searches: what is sent, what is read, and what goes back.
+//! Tools that a provider searches: requests, answers, and the blocks of both that later requests repeat.
 
 use std::sync::Arc;
 

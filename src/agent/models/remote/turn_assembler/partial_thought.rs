@@ -30,9 +30,7 @@ pub(super) struct PartialThought {
 
 impl TurnAssembler {
     /// A block of `reasoning_details`, or a fragment of the last one. They are sent back as they are.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), or has too many of them.
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), or has too many of them.
     pub(in crate::models) fn detail(&mut self, block: Value) -> Result<(), ModelError> {
         self.count(block.to_string().len())?;
         let blocks = &mut self.thought(DETAILS)?.details;
@@ -48,9 +46,7 @@ impl TurnAssembler {
     }
 
     /// A thought that arrives as a whole, to be sent back as it is.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), or has too many of them.
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), or has too many of them.
     pub(in crate::models) fn whole_thought(&mut self, place: u64, block: Value) -> Result<(), ModelError> {
         self.count(block.to_string().len())?;
         self.thought(place)?.details.push(block);
@@ -59,9 +55,7 @@ impl TurnAssembler {
     }
 
     /// A block of a tool that runs at the provider begins. It is sent back as it is, with the input that follows.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), or has too many of them.
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES), or has too many of them.
     pub(in crate::models) fn begin_block(&mut self, place: u64, block: Value) -> Result<(), ModelError> {
         self.count(block.to_string().len())?;
         self.thought(place)?.details.push(block);
@@ -72,8 +66,7 @@ impl TurnAssembler {
         self.thoughts.iter().any(|thought| thought.place == place && !thought.details.is_empty())
     }
 
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES).
+    /// Errors: the answer is longer than [`MAX_ANSWER_BYTES`](super::MAX_ANSWER_BYTES).
     pub(in crate::models) fn input_of_block(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.text.push_str(fragment);
