@@ -95,6 +95,7 @@ INSERT INTO user_tokens VALUES ('{caller}', 'mcp:crm', '{tenant}', 'ann', 'seale
 INSERT INTO user_sign_ins VALUES ('{caller}', 'mcp:crm', '{tenant}', 'ann', 'sign-in-{tenant}', 'sealed', 0, NULL, NULL, 1);
 INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, created, expires)
 VALUES ('result-{tenant}', '{tenant}', '{caller}', '', 'text/plain', 1, 'sealed', 1, 1);
+INSERT INTO source_requests VALUES ('{tenant}', 'mcp:crm', '{caller}', 'request-{tenant}', 'ann', '', 'a reason', 'asked', '', '', 1, 1);
 INSERT INTO flow_destinations VALUES ('{tenant}', '', 'mail', '/to', 'hash', 1, 1, 1);
 INSERT INTO flow_sessions VALUES ('{caller}', 'digest', 1);
 INSERT INTO flow_values VALUES ('{caller}', 'digest', 1, 'sealed', 1);
