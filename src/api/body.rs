@@ -301,7 +301,7 @@ pub(super) fn unacceptable(problem: InvalidJson) -> CallError {
 }
 
 /// RFC 6839 suffixes included. A form or plain text, which a web page could send without a preflight, is not JSON.
-fn declares_json(headers: &HeaderMap) -> bool {
+pub(super) fn declares_json(headers: &HeaderMap) -> bool {
     let essence = content_type(headers);
     essence.eq_ignore_ascii_case("application/json")
         || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
 
+use super::body::declares_json;
 use super::documentation::ReplyBody;
 use super::page_request::{read_body, read_form};
 use super::reply;
@@ -23,7 +24,7 @@ use super::request::RequestMeta;
 use super::request_guard::Connection;
 use crate::reply::ErrorReply;
 use sekisho_audit::{AuditEvent, EventKind};
-use sekisho_broker::{OAuthError, OAuthErrorCode, SessionEvent, TokenRefusal};
+use sekisho_broker::{MAX_METADATA_BYTES, OAuthError, OAuthErrorCode, SessionEvent, TokenRefusal};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
 use sekisho_gateway::Gateway;
@@ -66,11 +67,17 @@ pub(super) async fn register(State(gateway): State<Arc<Gateway>>, request: Reque
     let (parts, body) = request.into_parts();
     let config = gateway.configuration().current();
     let Some(server) = gateway.broker().server(&config) else { return off() };
+    let invalid = |why: String| OAuthError::new(OAuthErrorCode::InvalidClientMetadata, why);
     let registered = async {
+        // A page of another site can send no JSON, so that its readers register nothing for it.
+        if !declares_json(&parts.headers) {
+            return Err(invalid("the body must be JSON; send `content-type: application/json`".to_owned()));
+        }
         let bytes = read_body(&parts, body, &Connection::of(&parts)?.client_owner, &gateway).await?;
-        let metadata = json::parse(&bytes).map_err(|error| {
-            OAuthError::new(OAuthErrorCode::InvalidClientMetadata, format!("the body is no JSON: {error}"))
-        })?;
+        if bytes.len() > MAX_METADATA_BYTES {
+            return Err(invalid(format!("the body is longer than {MAX_METADATA_BYTES} bytes")));
+        }
+        let metadata = json::parse(&bytes).map_err(|error| invalid(format!("the body is no JSON: {error}")))?;
         server.register(metadata, &network(&parts)?).await
     };
     match registered.await {

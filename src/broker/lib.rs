@@ -25,6 +25,6 @@ mod user;
 pub use self::authorization::id_of_state;
 pub use self::error::{OAuthError, OAuthErrorCode};
 pub use self::keys::{BrokerKeys, JWKS, accepted_issuers};
-pub use self::server::{AuthorizationServer, Broker};
+pub use self::server::{AuthorizationServer, Broker, MAX_METADATA_BYTES};
 pub use self::sign_in::{AskedConsentPage, AuthorizeRefusal, BrowserCookie, ProviderReply, SentBrowser};
 pub use self::tokens::{SessionEvent, TokenAnswer, TokenRefusal};

@@ -25,7 +25,9 @@ use sekisho_store::BrokerSession;
 /// A client's own document of this age is fetched again.
 const OLD_DOCUMENT: Duration = Duration::from_secs(3_600);
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(5);
-const MAX_DOCUMENT_BYTES: usize = 16 << 10;
+
+/// Longest metadata of a client: of a registration, or of its own document.
+pub const MAX_METADATA_BYTES: usize = 16 << 10;
 
 /// Documents that are fetched at the same time, in turns of networks: a slow server of one keeps no other waiting.
 const MAX_FETCHES: u64 = 8;
@@ -180,7 +182,7 @@ impl AuthorizationServer<'_> {
         let turn = self.broker.fetches.acquire(&owner, 1, MAX_WAITING_FETCHES, until).await;
         let _turn = turn.map_err(|_| OAuthError::unavailable(busy))?;
         let request = OutboundRequest {
-            max_response_bytes: MAX_DOCUMENT_BYTES,
+            max_response_bytes: MAX_METADATA_BYTES,
             ..OutboundRequest::get(address, Deadline::after(DOCUMENT_TIMEOUT))
         };
         let answer = self.broker.outbound.send(request).await;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::StatusCode;
-use reqwest::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, SET_COOKIE, WWW_AUTHENTICATE};
+use reqwest::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, SET_COOKIE, WWW_AUTHENTICATE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -295,6 +295,25 @@ async fn a_token_is_refused_once_it_has_expired() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     run.pass(Stage::Refresh).await;
+}
+
+#[tokio::test]
+async fn a_registration_is_short_json_that_no_page_of_another_site_sends() {
+    let world = World::start(Shape::Entra).await;
+    let short = json!({"redirect_uris": [REDIRECT]}).to_string();
+    let long = json!({"redirect_uris": [REDIRECT], "padding": "x".repeat(16 << 10)}).to_string();
+    for (kind, body, expected) in [
+        ("application/json", &short, StatusCode::CREATED),
+        ("application/json; charset=utf-8", &short, StatusCode::CREATED),
+        ("text/plain", &short, StatusCode::BAD_REQUEST),
+        ("application/x-www-form-urlencoded", &short, StatusCode::BAD_REQUEST),
+        ("application/json", &long, StatusCode::BAD_REQUEST),
+    ] {
+        let request = world.app.post("/oauth/register").header(CONTENT_TYPE, kind).body(body.clone());
+        let (status, said) = answer(request).await;
+        assert_eq!(status, expected, "{kind}, {} bytes: {said}", body.len());
+        assert!(status.is_success() || said["error"] == "invalid_client_metadata", "{said}");
+    }
 }
 
 /// A gateway without `auth.broker` has none of it.
