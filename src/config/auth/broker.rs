@@ -102,7 +102,16 @@ impl BrokerConfig {
             findings.names(&format!("auth.broker.roles.{value}"), roles);
         }
         findings.names("auth.broker.default_roles", &self.default_roles);
-        findings.names("auth.broker.redirects", &self.redirects);
+        for (index, pattern) in self.redirects.iter().enumerate() {
+            let beginning = Url::parse(pattern.strip_suffix('*').unwrap_or(pattern));
+            if !beginning.is_ok_and(|url| !url.host_str().is_some_and(|host| host.contains('*'))) {
+                findings.add(
+                    format!("auth.broker.redirects[{index}]"),
+                    "is no address, or has a `*` in its host: no client could register with it",
+                    "write the host in full, such as https://app.example.com/*",
+                );
+            }
+        }
         self.tokens.check(findings);
     }
 

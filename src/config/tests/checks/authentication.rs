@@ -50,7 +50,9 @@ fn an_authorization_server_has_addresses_and_lifetimes_within_bounds() {
     let (issuer, own) = ("issuer: 'https://accounts.google.com'", "public_url: 'https://gateway.example'");
     let config = with(issuer, own).unwrap();
     assert!(config.notes().contains_key("auth.broker.roles"), "anybody has an account there");
-    let config = with(&format!("{issuer}, roles: {{a.example: [staff]}}, tokens: {{access: 5m}}"), own).unwrap();
+    let redirects = "redirects: ['https://app.example/*', 'myapp:/cb']";
+    let more = format!("{issuer}, roles: {{a.example: [staff]}}, tokens: {{access: 5m}}, {redirects}");
+    let config = with(&more, own).unwrap();
     assert!(!config.notes().contains_key("auth.broker.roles"));
     let tokens = config.auth.broker.unwrap().tokens;
     let seconds = [tokens.access, tokens.refresh].map(|lifetime| lifetime.duration().as_secs());
@@ -66,6 +68,9 @@ fn an_authorization_server_has_addresses_and_lifetimes_within_bounds() {
         ("issuer: 'https://accounts.google.com', tokens: {refresh: 400d}", own),
         ("issuer: 'https://accounts.google.com', tokens: {access: ten}", own),
         ("issuer: 'https://accounts.google.com', default_roles: ['']", own),
+        ("issuer: 'https://accounts.google.com', redirects: ['https://*']", own),
+        ("issuer: 'https://accounts.google.com', redirects: ['https://*.app.example/*']", own),
+        ("issuer: 'https://accounts.google.com', redirects: ['app.example/callback']", own),
     ] {
         assert!(with(broker, mcp).is_err(), "{broker} {mcp}");
     }
