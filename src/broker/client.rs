@@ -6,6 +6,7 @@ use url::{Host, Url};
 
 use super::error::{OAuthError, OAuthErrorCode};
 use super::redirect;
+use sekisho_core::visible_text::is_hidden;
 
 const MAX_REDIRECTS: usize = 10;
 const MAX_NAME: usize = 100;
@@ -52,7 +53,7 @@ impl Client {
             return Err(invalid("the only flow is the authorization code (`code`)".to_owned()));
         }
         let name: String = metadata.client_name.unwrap_or_default();
-        let name = name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
+        let name = name.chars().filter(|c| !c.is_control() && !is_hidden(*c)).take(MAX_NAME).collect();
         Ok(Self { name, redirects: metadata.redirect_uris })
     }
 
@@ -121,7 +122,8 @@ mod tests {
         ] {
             assert_eq!(Client::read(metadata.clone(), &[]).is_ok(), is_accepted, "{metadata}");
         }
-        let client = Client::read(json!({"redirect_uris": redirects, "client_name": "An\u{7} editor"}), &[]).unwrap();
+        let named = json!({"redirect_uris": redirects, "client_name": "An\u{7} ed\u{202e}itor"});
+        let client = Client::read(named, &[]).unwrap();
         let answer = client.registered("c", 7);
         assert_eq!(
             (&answer["client_name"], &answer["token_endpoint_auth_method"]),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::error::{OAuthError, OAuthErrorCode};
 use super::preset::roles_claim;
 use sekisho_config::BrokerConfig;
+use sekisho_core::visible_text::is_hidden;
 
 /// Longest name by which a user is listed.
 const MAX_LOGIN: usize = 200;
@@ -40,7 +41,7 @@ impl User {
         roles.sort_unstable();
         roles.dedup();
         let login = ["preferred_username", "email", "upn", "name"].into_iter().find_map(text).unwrap_or(subject);
-        let login = login.chars().filter(|c| !c.is_control()).take(MAX_LOGIN).collect();
+        let login = login.chars().filter(|c| !c.is_control() && !is_hidden(*c)).take(MAX_LOGIN).collect();
         Ok(Self { subject: subject.to_owned(), tenant: config.tenant.clone(), roles, login })
     }
 }
