@@ -71,7 +71,7 @@ pub struct SourceRequestBody {
 pub struct SourceProfileBody {
     pub source: String,
     pub text: String,
-    /// The program, or the origin of the server; empty for a collection.
+    /// The program with the packages that it fetches, or the origin of the server; empty for a collection.
     pub address: String,
     /// What its program is granted, as YAML; `sandbox: off` for a program without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

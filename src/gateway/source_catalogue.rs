@@ -13,8 +13,9 @@ use sekisho_config::{ApprovalRule, Config, McpSandbox, ToolOverride};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::shortened;
 use sekisho_core::source_access::SwitchedSources;
-use sekisho_mcp_client::{Change, ExaminedTool, McpServers, granted_profile};
+use sekisho_mcp_client::{Change, ExaminedTool, McpServers, granted_profile, named_packages};
 use sekisho_store::{
     Audience, MAX_REQUESTS_OF_TENANT, NewSourceRequest, RequestState, SourceRequestFilter, SourceRequestStore, Store,
     StoreError, StoredSourceRequest,
@@ -51,7 +52,7 @@ pub enum SourceDecision {
 pub struct SourceProfile {
     pub source: String,
     pub text: String,
-    /// The program, or the origin of the server; empty for a collection.
+    /// The program with the packages that it fetches, or the origin of the server; empty for a collection.
     pub address: String,
     /// What its program is granted, as YAML, or why it cannot run; `sandbox: off` for a program without one.
     pub sandbox: Option<String>,
@@ -207,8 +208,11 @@ impl SourceCatalogue {
             return Ok(now);
         }
         let (state, needed) = (<&str>::from(now.state), decision.needs());
-        let message =
-            format!("the request is {state}, and only one that is {needed} can be decided so; look at it again");
+        let next = match now.state {
+            RequestState::Refused | RequestState::Withdrawn => "the caller may ask again",
+            RequestState::Asked | RequestState::Approved => "look at it again",
+        };
+        let message = format!("the request is {state}, and only one that is {needed} can be decided so; {next}");
         Err(CallError::new(ErrorCode::InvalidRequest, message))
     }
 
@@ -322,7 +326,11 @@ fn place_of(server: &str, config: &Config) -> (String, Option<String>) {
         McpSandbox::On(_) => granted_profile(settings, config)
             .map(|granted| granted.map_or_else(|reason| reason, |profile| profile.to_string())),
     };
-    (settings.command.clone().or(origin).unwrap_or_default(), sandbox)
+    let program = settings.command.as_ref().map(|program| match named_packages(settings) {
+        Some(packages) => format!("{program} {packages}"),
+        None => program.clone(),
+    });
+    (program.or(origin).unwrap_or_default(), sandbox)
 }
 
 /// Whether the catalogue has the source for this caller: not one that is disabled, or for roles that the caller lacks.
@@ -338,7 +346,10 @@ fn may_ask(config: &Config, source: &str, caller: &Caller) -> bool {
 }
 
 fn no_source(source: &str) -> CallError {
-    let message = format!("the catalogue has no source {source:?}; `GET /me/sources` lists its sources");
+    let source = shortened(source);
+    let message = format!(
+        "the catalogue has no source {source:?}; `GET /me/sources`, or `sekisho catalogue`, lists its sources, such as `mcp:NAME`"
+    );
     CallError::new(ErrorCode::NotFound, message)
 }
 

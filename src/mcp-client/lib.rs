@@ -32,4 +32,4 @@ pub use self::servers::{
     ExaminedTool, McpServers, ObservedCall, ObservedRun, OperationRequest, ServerNames, ServerState, ServerStatus,
     UnusableServer,
 };
-pub use self::transport::program_sandbox::{SandboxProfile, granted, granted_profile};
+pub use self::transport::program_sandbox::{SandboxProfile, granted, granted_profile, named_packages};

@@ -263,6 +263,12 @@ pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<S
     Some(Ok(granted.chain(refused).chain(packages).collect::<Vec<_>>().join("\n")))
 }
 
+/// The packages that the program of an entry fetches, for people; `None` of a program that fetches none.
+pub fn named_packages(settings: &McpServerSettings) -> Option<String> {
+    let command = PackageCommand::parse(settings.command.as_ref()?, &settings.args).ok()??;
+    Some(command.shown())
+}
+
 fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettings, own: &OwnFiles) -> Grants {
     let home = std::env::home_dir();
     let path = match settings.env.get("PATH") {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -259,7 +260,11 @@ fn not_installed(command: &PackageCommand, error: &InstallError) -> String {
     let packages = command.shown();
     match error {
         InstallError::Start(StartError::Program(error)) => {
-            format!("{packages} is not installed: {} cannot be started: {error}", command.installer())
+            let reason = match error.kind() {
+                io::ErrorKind::NotFound => "there is no such program in `PATH`; install it".to_owned(),
+                _ => error.to_string(),
+            };
+            format!("{packages} is not installed: {} cannot be started: {reason}", command.installer())
         }
         error => format!("{packages} is not installed: {error}"),
     }
@@ -267,7 +272,7 @@ fn not_installed(command: &PackageCommand, error: &InstallError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::granted;
+    use super::super::{granted, named_packages};
     use super::*;
     use sekisho_config::Config;
 
@@ -286,6 +291,18 @@ mod tests {
         let program = settings.command.as_deref().unwrap();
         let command = PackageCommand::parse(program, &settings.args).unwrap().unwrap();
         installer_settings(&command, program, settings, wanted)
+    }
+
+    #[test]
+    fn packages_are_named_and_a_missing_installer_is_to_be_installed() {
+        let named = |command, args: &[&str]| named_packages(&settings(command, args, &[], McpSandboxNetwork::Public));
+        assert_eq!(named("uvx", &["mcp-server-time"]).as_deref(), Some("mcp-server-time"));
+        assert_eq!(named("python3", &["server.py"]), None);
+        let command = PackageCommand::parse("uvx", &["mcp-server-time".to_owned()]).unwrap().unwrap();
+        let missing = InstallError::Start(StartError::Program(io::ErrorKind::NotFound.into()));
+        let expected =
+            "mcp-server-time is not installed: uv cannot be started: there is no such program in `PATH`; install it";
+        assert_eq!(not_installed(&command, &missing), expected);
     }
 
     #[test]
