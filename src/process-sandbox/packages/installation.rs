@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::command::{Installer, PackageCommand, Step};
 use super::installed::{FOLDER, Installed, Package, find};
-use super::output::{Redaction, has_no_connection, last_bytes, readable, reason};
+use super::output::{Redaction, has_no_connection, is_untrusted, last_bytes, readable, reason};
 use super::removal::{remove, remove_each};
 use super::tree::{self, TreeError};
 use crate::network::{Connections, Supervisor};
@@ -39,8 +39,16 @@ const OF_PNPM: [&str; 2] = ["node_modules/.modules.yaml", "node_modules/.pnpm-wo
 pub enum InstallError {
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("there is no connection to the package registry: {0}; it is installed when this machine is connected")]
+    #[error(
+        "there is no connection to the package registry: {0}; it is installed when this machine is connected, and from a registry at a \
+         private address once `allow_networks` of the server has its network"
+    )]
     NoConnection(String),
+    #[error(
+        "{installer} does not trust the certificate of the package registry: {line}; name the file of its authority in `env` of the \
+         server: `SSL_CERT_FILE` for uv, `PIP_CERT` for pip, `NODE_EXTRA_CA_CERTS` for the others"
+    )]
+    Untrusted { installer: &'static str, line: String },
     #[error("{installer} failed: {line}")]
     Installer { installer: &'static str, line: String },
     #[error("{installer} took longer than {} s", INSTALL_TIMEOUT.as_secs())]
@@ -269,9 +277,10 @@ fn without_scripts(mut step: Step) -> Step {
 
 fn error_of(installer: &'static str, output: &str) -> InstallError {
     let line = reason(output);
-    match has_no_connection(output) {
-        true => InstallError::NoConnection(line),
-        false => InstallError::Installer { installer, line },
+    match output {
+        _ if is_untrusted(output) => InstallError::Untrusted { installer, line },
+        _ if has_no_connection(output) => InstallError::NoConnection(line),
+        _ => InstallError::Installer { installer, line },
     }
 }
 
@@ -332,6 +341,7 @@ mod tests {
             assert_eq!(reason(output), expected);
             let error = error_of("npm", output);
             assert_eq!(matches!(error, InstallError::NoConnection(_)), is_connection, "{error}");
+            assert_eq!(matches!(error, InstallError::Untrusted { .. }), output.contains("UnknownIssuer"), "{error}");
         }
     }
 

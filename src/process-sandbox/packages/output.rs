@@ -28,6 +28,15 @@ const NO_CONNECTION: [&str; 14] = [
     "client error (Connect)",
 ];
 
+/// Words in the output of an installer that does not know the authority of a registry's certificate.
+const UNTRUSTED: [&str; 5] = [
+    "CERTIFICATE_VERIFY_FAILED",
+    "SELF_SIGNED_CERT",
+    "UNABLE_TO_GET_ISSUER_CERT",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+    "UnknownIssuer",
+];
+
 /// Removes secrets from the output of an installer, which errors and the log repeat.
 pub type Redaction<'a> = &'a (dyn Fn(&str) -> String + Sync);
 
@@ -59,6 +68,11 @@ pub(super) async fn last_bytes(stream: Option<impl AsyncRead + Unpin>) -> String
 /// Whether the installer reached no registry. One with another certificate was reached.
 pub(super) fn has_no_connection(output: &str) -> bool {
     NO_CONNECTION.iter().any(|word| output.contains(word)) && !output.contains("certificate")
+}
+
+/// Whether the installer does not know the authority of the registry's certificate.
+pub(super) fn is_untrusted(output: &str) -> bool {
+    UNTRUSTED.iter().any(|word| output.contains(word))
 }
 
 /// The line of an output that says what failed.
