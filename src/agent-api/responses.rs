@@ -116,7 +116,10 @@ pub(super) async fn show(
 
 fn unknown_response(id: &str) -> CallError {
     let shown: String = id.chars().take(100).collect();
-    CallError::new(ErrorCode::UnknownSession, format!("there is no response {shown:?}, or not any more"))
+    let message = format!(
+        "there is no response {shown:?} of this caller, or not any more; a response is kept for an hour, with `background` for a week"
+    );
+    CallError::new(ErrorCode::UnknownSession, message)
 }
 
 async fn answer(

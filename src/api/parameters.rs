@@ -46,10 +46,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
     type Rejection = ErrorReply;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorReply> {
-        Ok(Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
-            |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
-        )?)
+        Ok(Query::<T>::from_request_parts(parts, state)
+            .await
+            .map(|Query(parameters)| Self(parameters))
+            .map_err(|rejection: QueryRejection| invalid(unreadable_query(&rejection.body_text())))?)
     }
+}
+
+/// The words of the library without its own names of things.
+fn unreadable_query(reason: &str) -> String {
+    let reason = reason.trim_start_matches("Failed to deserialize query string: ");
+    let reason = reason.replace("invalid digit found in string", "write a whole number without a sign");
+    format!("the query cannot be read: {reason}")
 }
 
 /// The refusal of a path that cannot be read.
@@ -59,4 +67,16 @@ pub(super) fn unreadable_path(rejection: &PathRejection) -> CallError {
 
 fn invalid(message: String) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_cannot_be_read_is_named_with_what_to_write() {
+        let reason = "Failed to deserialize query string: limit: invalid digit found in string";
+        let expected = "the query cannot be read: limit: write a whole number without a sign";
+        assert_eq!(unreadable_query(reason), expected);
+    }
 }

@@ -61,8 +61,15 @@ impl GatewayServers {
     /// Adds a server.
     /// Errors: the name is taken, or the gateway cannot have the server.
     pub(super) fn add(&mut self, name: &str, entry: Value) -> Result<(), String> {
-        if self.entries.contains_key(name) || self.config.mcp.servers.contains_key(name) {
-            return Err(format!("the gateway has a server {name:?} already; choose another name, or remove it first"));
+        if self.entries.contains_key(name) {
+            return Err(format!(
+                "the gateway has a server {name:?} already; choose another name, or first `sekisho mcp remove {name}`"
+            ));
+        }
+        if self.config.mcp.servers.contains_key(name) {
+            return Err(format!(
+                "the gateway has a server {name:?} already, in its configuration; choose another name"
+            ));
         }
         let with_server = self.with_server(name, &entry, &self.environment)?;
         self.insert(name, entry, with_server);

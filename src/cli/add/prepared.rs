@@ -20,7 +20,7 @@ pub(super) fn add(common: &Common, command: &AddCommand, prepared: &PreparedServ
         return Exit::WrongCommandLine;
     }
     if let Some(needed) = prepared.arguments.as_ref().filter(|_| command.arguments.is_empty()) {
-        present::problem(&format!("{overlay} needs {needed}: write them behind its name"));
+        present::problem(&format!("{overlay} needs {needed} behind its name, as in `sekisho add {overlay} /PATH`"));
         return Exit::WrongCommandLine;
     }
     let as_written = AddCommand {
