@@ -97,6 +97,10 @@ if (palette) {
     event.preventDefault();
     stops[Math.min(Math.max(stops.indexOf(document.activeElement) + step, 0), stops.length - 1)].focus();
   });
+  // What was found is in front of the page: it goes when the reader is elsewhere.
+  for (const act of ["click", "focusin"]) {
+    document.addEventListener(act, ({ target }) => palette.contains(target) || found.replaceChildren());
+  }
 }
 
 // Ctrl-Enter sends the form of a text that has lines.
@@ -181,7 +185,8 @@ class SavedViews extends HTMLElement {
       event.preventDefault();
       this.save([...views, { name: name.value, query: `${query}` }]);
     } }, name, part("button", { className: "small", textContent: this.dataset.save }));
-    const isNew = `${query}` && !views.some((view) => view.query === `${query}`);
+    const isFiltered = document.querySelector(`main form[method=get][action="${location.pathname}"], main nav.small`);
+    const isNew = isFiltered && `${query}` && !views.some((view) => view.query === `${query}`);
     this.replaceChildren(...(views.length ? [part("span", { textContent: this.dataset.title })] : []), ...links, ...(isNew ? [form] : []));
   }
 }
