@@ -56,7 +56,7 @@ impl TimeChart<'_> {
             figure.time {
                 figcaption {
                     (self.title)
-                    @if self.series.len() > 1 { @for (class, name) in self.series { " " span class={ "key " (class) } { (name) } } }
+                    @if self.series.iter().any(|(_, name)| name != self.title) { @for (class, name) in self.series { " " span class={ "key " (class) } { (name) } } }
                 }
                 div.plot {
                     div.axis { @for share in [1.0, 0.5, 0.0] { span { ((self.words)(top * share)) } } }
@@ -70,7 +70,8 @@ impl TimeChart<'_> {
                         }
                     }
                 }
-                div.times { @for time in self.times { span { (time) } } }
+                // A time of two bars is named once, below the last one.
+                div.times { @for (at, time) in self.times.iter().enumerate() { span { @if !self.times.iter().skip(at + 1).any(|later| later == time) { (time) } } } }
             }
         }
     }

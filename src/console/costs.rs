@@ -209,10 +209,10 @@ fn chart(texts: &Texts, by: By, usage: &[UsageOfDay]) -> Markup {
     if names.is_empty() {
         return html! {};
     }
+    let others = (names.len() > SHOWN).then(|| texts.get("costs-others"));
     let names: Vec<_> = names.into_iter().take(SHOWN).map(|(name, _)| name).collect();
     let classes: Vec<_> = (0..=SHOWN).map(|at| format!("sum-{at}")).collect();
-    let others = texts.get("costs-others");
-    let titles = names.iter().map(String::as_str).chain([&*others]).map(|name| format::text(name).into_owned());
+    let titles = names.iter().map(String::as_str).chain(others.as_deref()).map(|name| format::text(name).into_owned());
     let series: Vec<_> = classes.iter().map(String::as_str).zip(titles).collect();
     let bars = days.iter().map(|(day, costs)| {
         let mut values: Vec<_> = names.iter().map(|name| costs.get(name).copied().unwrap_or_default()).collect();
