@@ -22,6 +22,8 @@ pub(super) struct CallPath<'a> {
     code: Option<&'static str>,
     /// Why it ended there, each reason in a line.
     reasons: Vec<&'a str>,
+    /// Whether the page has the words of the tool itself.
+    has_words: bool,
     policy_version: Option<&'a str>,
     policy_cached: bool,
     rate: Option<RateState>,
@@ -42,6 +44,7 @@ impl<'a> CallPath<'a> {
             stopped: error.and_then(CallError::stage),
             code: error.map(|error| error.code().as_str()),
             reasons: message.into_iter().chain(new).collect(),
+            has_words: false,
             policy_version: receipt.policy.as_ref().map(|policy| &*policy.version),
             policy_cached: receipt.policy.as_ref().is_some_and(|policy| policy.cached),
             rate: receipt.rate,
@@ -56,12 +59,17 @@ impl<'a> CallPath<'a> {
             stopped: call.stage,
             code: call.code.map(ErrorCode::as_str),
             reasons: call.reason.as_deref().into_iter().collect(),
+            has_words: false,
             policy_version: call.policy_version.as_deref(),
             policy_cached: false,
             rate: call.rate,
             breaker: call.breaker.clone(),
             attempts: call.attempts,
         }
+    }
+
+    pub(super) fn with_words(self, has_words: bool) -> Self {
+        Self { has_words, ..self }
     }
 
     /// The same picture of a call that is not made: the verdict of each stage.
@@ -107,7 +115,7 @@ impl<'a> CallPath<'a> {
                         p { strong.bad-text { (code) }
                             @if let Some(stage) = self.stopped { " " (texts.with("path-at", [("stage", stage.as_str().into())])) } }
                         @for reason in &self.reasons { p { (format::text(reason)) } }
-                        @if self.reasons.is_empty() { p.quiet { (texts.get("path-no-reason")) } }
+                        @if self.reasons.is_empty() && !self.has_words { p.quiet { (texts.get("path-no-reason")) } }
                     }
                 }
                 (self.shares(texts))

@@ -68,7 +68,7 @@ fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree, cont
         Some(Section::Calls),
         &head,
         &html! {
-            (CallPath::of_recent(call).draw(&texts))
+            (CallPath::of_recent(call).with_words(why.words.is_some()).draw(&texts))
             (why.draw(&texts))
             dl.facts {
                 @for (name, value) in facts(found) { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }

@@ -33,7 +33,7 @@ impl Why<'_> {
                 p { (texts.with("call-retry-after", [("time", format::duration(Duration::from_millis(wait)).into())])) }
             }
             @if let Some(words) = self.words {
-                section aria-labelledby="words" { h2 #words { (texts.get("call-words")) } pre tabindex="0" { code { (format::text(words)) } } }
+                section aria-labelledby="words" { h2 #words { (texts.get("call-words")) } pre.value tabindex="0" { code { (format::text(words)) } } }
             }
             @if let Some(FailureNotes { attempts, rules, .. }) = call.failure.as_deref() {
                 @if !attempts.is_empty() { (attempts_of(texts, call, attempts)) }
