@@ -154,7 +154,9 @@ fn cell(texts: &Texts, group: &FailureBody, column: &Column) -> Option<Markup> {
             @if group.is_constant { " " span.tag.bad { "✕ " (texts.get("failure-constant")) } }
         }),
         "first_call_id" => {
-            Some(html! { a href=(calls::page_of(&group.first_call_id)) { (format::name(&group.first_call_id)) } })
+            // The end of an id differs most; the whole one is on hover.
+            let id = &group.first_call_id;
+            Some(html! { a href=(calls::page_of(id)) title=(id) { (format::name(id.get(24..).unwrap_or(id))) } })
         }
         _ => None,
     }
