@@ -41,7 +41,7 @@ pub(super) async fn section(console: &Console, visit: &Visit) -> Result<Markup, 
             @match &token {
                 _ if shown.is_empty() => p.quiet { "✓ " (texts.get("inbox-no-approvals")) },
                 Some(token) => (form(&texts, token, &cards)),
-                None => (cards),
+                None => { p.quiet { (texts.get("approval-for-approvers")) } (cards) },
             }
             @if found.next.is_some() { p { a href="/console/approvals" { (texts.get("inbox-more-approvals")) } } }
         }
