@@ -27,6 +27,14 @@ struct Sum {
     tokens: u64,
 }
 
+impl Sum {
+    /// In the order of the columns: calls, errors, refusals, cost and tokens.
+    fn words(&self) -> [String; 5] {
+        let [calls, errors, refused, tokens] = [self.calls, self.errors, self.refused, self.tokens].map(format::count);
+        [calls, errors, refused, format::money(self.cost), tokens]
+    }
+}
+
 /// A tenant, a caller and a tool.
 type User<'a> = (&'a str, &'a str, &'a str);
 
@@ -78,7 +86,7 @@ fn table(texts: &Texts, sums: &[(User<'_>, Sum)]) -> Markup {
     let titles = ["nav-calls", "status-error", "status-refused", "call-cost", "call-tokens"];
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-costs")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     @for title in ["costs-by-caller", "call-tenant", "tool-name"] { th scope="col" { (texts.get(title)) } }
                     @for title in titles { th.number scope="col" { (texts.get(title)) } }
@@ -88,9 +96,7 @@ fn table(texts: &Texts, sums: &[(User<'_>, Sum)]) -> Markup {
                         th scope="row" { a href=(figures_of(tenant, Some(*caller))) { (format::name(caller)) } }
                         td { (format::name(tenant)) }
                         td { a href=(with_query("/console/calls", [("tool", *tool), ("caller", *caller), ("tenant", *tenant)])) { (format::name(tool)) } }
-                        @for count in [sum.calls, sum.errors, sum.refused] { td.number { (format::count(count)) } }
-                        td.number { (format::money(sum.cost)) }
-                        td.number { (format::count(sum.tokens)) }
+                        @for (title, value) in titles.iter().zip(sum.words()) { td.number data-label=(texts.get(title)) { (value) } }
                     }
                 } }
             }
