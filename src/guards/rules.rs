@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
@@ -24,6 +24,9 @@ const MAX_ANCHORS_BYTES: usize = 64 << 10;
 /// Other words between two words of a phrase.
 const MAX_GAP: usize = 3;
 
+/// The rules that come with the program. A test checks them as those of any file.
+pub(crate) const SHIPPED_RULES: &str = include_str!("rules.yaml");
+
 /// The rules of a file, and one automaton over the anchors of all.
 #[derive(Debug)]
 pub struct Rules {
@@ -40,7 +43,9 @@ pub(crate) struct Rule {
     pub(crate) directions: Vec<Direction>,
     pub(crate) country: Option<String>,
     pub(crate) check: Option<Check>,
-    pub(crate) pattern: Regex,
+    pattern: String,
+    /// Most rules have no anchor in any text, and an automaton takes half a megabyte.
+    automaton: OnceLock<Regex>,
     pub(crate) has_anchors: bool,
     #[cfg(test)]
     pub(crate) examples: Vec<String>,
@@ -86,26 +91,34 @@ impl Rules {
     pub fn shipped() -> Arc<Self> {
         #[expect(clippy::expect_used, reason = "the file is part of the program, and a test reads it")]
         static SHIPPED: LazyLock<Arc<Rules>> =
-            LazyLock::new(|| Arc::new(Rules::parse(include_str!("rules.yaml")).expect("rules.yaml")));
+            LazyLock::new(|| Arc::new(Rules::read(SHIPPED_RULES).expect("rules.yaml").0));
         Arc::clone(&SHIPPED)
     }
 
     /// Errors: [`InvalidRules`], also for a rule that does not find its own examples.
     pub fn parse(text: &str) -> Result<Self, InvalidRules> {
+        let (rules, entries) = Self::read(text)?;
+        for (rule, entry) in rules.rules.iter().zip(entries) {
+            entry.check(rule).map_err(|problem| InvalidRules::Rule { rule: entry.id, problem })?;
+        }
+        Ok(rules)
+    }
+
+    /// The rules, with patterns that are not checked.
+    fn read(text: &str) -> Result<(Self, Vec<RuleEntry>), InvalidRules> {
         let file: RulesFile = serde_saphyr::from_str(text).map_err(|error| InvalidRules::Form(error.to_string()))?;
         if file.rules.is_empty() || file.rules.len() > MAX_RULES {
             return Err(InvalidRules::Form(format!("it has {} rules; write 1 to {MAX_RULES}", file.rules.len())));
         }
         let (mut rules, mut anchors) = (Vec::new(), Vec::new());
         let mut ids = HashSet::new();
-        for entry in file.rules {
+        for entry in &file.rules {
             let invalid = |problem: String| InvalidRules::Rule { rule: entry.id.clone(), problem };
             if !is_id(&entry.id) || !ids.insert(entry.id.clone()) {
                 return Err(invalid("has no id of its own; write letters, digits and `_`".to_owned()));
             }
             let own = entry.anchors().map_err(invalid)?;
-            let rule = entry.compiled(!own.is_empty()).map_err(invalid)?;
-            entry.check_examples(&rule, &own).map_err(invalid)?;
+            let rule = entry.rule(!own.is_empty()).map_err(invalid)?;
             anchors.extend(own.into_iter().map(|anchor| (anchor, rules.len())));
             rules.push(rule);
         }
@@ -113,7 +126,7 @@ impl Rules {
             return Err(InvalidRules::Form(format!("its anchors have more than {MAX_ANCHORS_BYTES} bytes")));
         }
         let anchors = Anchors::new(anchors).map_err(InvalidRules::Form)?;
-        Ok(Self { version: file.version, rules, anchors })
+        Ok((Self { version: file.version, rules, anchors }, file.rules))
     }
 
     /// The version that the file states.
@@ -141,7 +154,7 @@ impl RuleEntry {
         }
     }
 
-    fn compiled(&self, has_anchors: bool) -> Result<Rule, String> {
+    fn rule(&self, has_anchors: bool) -> Result<Rule, String> {
         let pattern = match (&self.pattern, self.words.is_empty(), self.texts.is_empty()) {
             (Some(pattern), true, true) => with_ascii_edges(pattern),
             (None, false, true) => phrase(&self.words),
@@ -151,11 +164,6 @@ impl RuleEntry {
             }
             _ => return Err("needs one of `words`, `texts` and `pattern`".to_owned()),
         };
-        let built = RegexBuilder::new(&pattern).case_insensitive(true).size_limit(MAX_PATTERN_BYTES).build();
-        let pattern = built.map_err(|error| format!("has a pattern that cannot be used: {error}"))?;
-        if pattern.is_match("") {
-            return Err("finds something in every text".to_owned());
-        }
         Ok(Rule {
             id: self.id.as_str().into(),
             detector: self.detector,
@@ -163,14 +171,20 @@ impl RuleEntry {
             country: self.country.clone(),
             check: self.check,
             pattern,
+            automaton: OnceLock::new(),
             has_anchors,
             #[cfg(test)]
             examples: self.examples.clone(),
         })
     }
 
-    /// A rule whose anchors are not in its findings would find nothing.
-    fn check_examples(&self, rule: &Rule, anchors: &[String]) -> Result<(), String> {
+    /// Whether the rule can be used. One whose anchors are not in its findings would find nothing.
+    fn check(&self, rule: &Rule) -> Result<(), String> {
+        let anchors = self.anchors()?;
+        let built = built(&rule.pattern).map_err(|error| format!("has a pattern that cannot be used: {error}"))?;
+        if rule.automaton.get_or_init(|| built).is_match("") {
+            return Err("finds something in every text".to_owned());
+        }
         if self.examples.is_empty() {
             return Err("has no examples; add a text in which it finds something".to_owned());
         }
@@ -189,9 +203,15 @@ impl RuleEntry {
 impl Rule {
     /// The places of its findings in a text.
     pub(crate) fn places<'t>(&self, text: &'t str) -> impl Iterator<Item = std::ops::Range<usize>> + use<'_, 't> {
-        let found = self.pattern.find_iter(text);
+        #[expect(clippy::expect_used, reason = "patterns are checked, those of the program by a test")]
+        let automaton = self.automaton.get_or_init(|| built(&self.pattern).expect("a checked pattern"));
+        let found = automaton.find_iter(text);
         found.filter(|found| self.check.is_none_or(|check| check.passes(found.as_str()))).map(|found| found.range())
     }
+}
+
+fn built(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).case_insensitive(true).size_limit(MAX_PATTERN_BYTES).build()
 }
 
 /// The pattern of one word of each list, with few other words between two of them.
