@@ -25,9 +25,9 @@ NO_LIMIT = 1_000_000_000
 class Pair:
     """Gateway and upstream, which are killed together and started again on the same state; `further` topics of its configuration."""
 
-    def __init__(self, program, folder, store, tools, keys="", **further):
+    def __init__(self, program, folder, store, names, keys="", **further):
         self.keys = keys
-        self.program, self.folder, self.tools = program, folder, tools
+        self.program, self.folder, self.tools = program, folder, names
         self.journal, self.cut = folder / "journal", folder / "cut"
         # The same after each start: a tool at another address is another tool.
         self.port = 0
@@ -36,7 +36,7 @@ class Pair:
             "secrets": {"key": "0a" * 32},
             "session": {"record_effects": True},
             "limits": {name: NO_LIMIT for name in ("mcp_tool_rate_limit", "caller_rate_limit", "tenant_rate_limit")},
-            "tools": {"overrides": {f"{NAME}__{tool}": overrides(tool) for tool in tools}},
+            "tools": {"overrides": {f"{NAME}__{tool}": overrides(tool) for tool in names}},
             **further,
         }
         self.start()

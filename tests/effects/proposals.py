@@ -11,7 +11,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/mcp"), str(ROOT / "examples/propose")]
 from cuts import Pair, chosen  # noqa: E402
-from gateway import KEY, Gateway  # noqa: E402
+from gateway import Gateway  # noqa: E402
 from shop import Shop  # noqa: E402
 from upstream import NAME  # noqa: E402
 
@@ -147,7 +147,7 @@ tools: {{overrides: {{python_executor: {{rate_limit: 100000000}}, shop__get_arti
 def golds(pair, tasks):
     """How many prompts the tasks need in all, each as a program that proposes its calls."""
     base_url = f"http://127.0.0.1:{pair.gateway.port}"
-    caller, boss, prompts = Asked(base_url, KEY), Asked(base_url, "key-of-boss"), 0
+    caller, boss, prompts = Asked(base_url, "key-of-ann"), Asked(base_url, "key-of-boss"), 0
     pair.gateway.until(lambda: pair.gateway.call("python_executor", {"code": ""})["success"], 120, "the interpreter is ready")
     for calls in tasks:
         lines = [f"tools[{f'{NAME}__{tool}'!r}](**{arguments!r})\n" for tool, arguments in calls]

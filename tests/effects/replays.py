@@ -54,7 +54,9 @@ def listed(gateway):
 
 
 def record(gateway, programs, agents):
+    """The runs."""
     gateway.until(lambda: gateway.call("python_executor", {"code": ""})["success"], RUN_TIMEOUT, "the interpreter is ready")
+    before = [run["id"] for run in listed(gateway)]
     for calls in programs:
         reply = gateway.call("python_executor", {"code": program_of(calls)})
         assert reply["success"], reply
@@ -62,6 +64,7 @@ def record(gateway, programs, agents):
         message = {"role": "user", "content": "Do the task."}
         reply = gateway.json("POST", "/v1/chat/completions", {"model": profile, "messages": [message]})
         assert reply.get("choices"), reply
+    return [run for run in listed(gateway) if run["id"] not in before]
 
 
 def play(pair, runs):
@@ -97,8 +100,7 @@ def counts(program, sources):
         recording = {"runs": True, "max_runs_per_caller": 10 * RUNS}
         pair = Pair(program, folder, None, tools, recording=recording, agent={"profiles": profiles})
         try:
-            record(pair.gateway, programs, profiles)
-            runs = listed(pair.gateway)
+            runs = record(pair.gateway, programs, profiles)
             assert len(runs) == len(programs) + len(agents), [run["name"] for run in runs]
             equal, sent = play(pair, runs)
         finally:
