@@ -25,8 +25,7 @@ NO_LIMIT = 1_000_000_000
 class Pair:
     """Gateway and upstream, which are killed together and started again on the same state; `further` topics of its configuration."""
 
-    def __init__(self, program, folder, store, names, keys="", **further):
-        self.keys = keys
+    def __init__(self, program, folder, store, names, **further):
         self.program, self.folder, self.tools = program, folder, names
         self.journal, self.cut = folder / "journal", folder / "cut"
         # The same after each start: a tool at another address is another tool.
@@ -49,7 +48,7 @@ class Pair:
         settings = {**self.settings, "mcp": {"servers": {NAME: {"url": url, "share": "all"}}}}
         # Each line is YAML, a superset of JSON.
         yaml = "".join(f"{topic}: {json.dumps(value)}\n" for topic, value in settings.items())
-        self.gateway = Gateway(self.program, self.folder, {}, yaml=yaml, keys=self.keys)
+        self.gateway = Gateway(self.program, self.folder, {}, yaml=yaml)
         expected = {f"{NAME}__{tool}" for tool in self.tools}
         self.gateway.until(lambda: expected <= set(self.gateway.tools()), 60, "all tools are listed")
 
