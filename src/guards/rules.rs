@@ -24,7 +24,7 @@ const MAX_ANCHORS_BYTES: usize = 64 << 10;
 /// Other words between two words of a phrase.
 const MAX_GAP: usize = 3;
 
-/// The rules that come with the program. A test checks them as those of any file.
+/// The rules that come with the program. A test checks them like the rules in a file.
 pub(crate) const SHIPPED_RULES: &str = include_str!("rules.yaml");
 
 /// The rules of a file, and one automaton over the anchors of all.
