@@ -76,6 +76,8 @@ pub(crate) fn rows(calls: u64) {
         row(&format!("  a page {name}"), &format!("{:.0} ms", began.elapsed().as_secs_f64() * 1_000.0), "≤ 200 ms");
     }
     let began = Instant::now();
+    runtime.block_on(index.failures(&IndexFilter::default(), FailuresBy::Tool)).unwrap();
+    row("  failures by tool", &format!("{:.0} ms", began.elapsed().as_secs_f64() * 1_000.0), "≤ 200 ms");
     for (subject, tenant, value) in [
         (Subject::All, None, ""),
         (Subject::Tool, Some("tenant 3"), "server3__tool33"),

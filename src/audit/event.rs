@@ -31,6 +31,14 @@ pub enum EventKind {
     CredentialStored,
     /// A caller removed its credential for an upstream.
     CredentialRemoved,
+    /// A caller asked for a source of the catalogue.
+    SourceRequested,
+    /// An administrator switched a source on for a user, a key or a tenant.
+    SourceSwitchedOn,
+    /// An administrator refused a request for a source.
+    SourceRefused,
+    /// An administrator switched a source off for whom it was on.
+    SourceSwitchedOff,
     /// A client registered at the authorization server of the gateway.
     OauthClientRegistered,
     /// A user signed in with a client at the authorization server of the gateway.

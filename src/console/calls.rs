@@ -5,6 +5,7 @@ pub(super) mod content;
 pub(super) mod history;
 mod one;
 mod order;
+mod why;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,15 +23,22 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::FiguresOf;
 
 /// `GET /console/keys/{id}`.
-pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let key = match visit.require(Act::ManageKeys) {
-        Ok(()) => visit.fetch::<KeyBody>(&console, &route_of(&id)).await,
-        Err(error) => Err(error),
-    };
-    visit.answer(key.map(|key| {
-        let token = visit.guest.secret.as_ref().and_then(|session| console.new_tokens.take(session, &key.id));
-        show(&visit, &key, token.as_ref().map(Secret::expose))
-    }))
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path(id): Path<String>,
+    Address(ranged): Address<Ranged>,
+) -> Response {
+    visit.answer(found(&console, &visit, &id, &ranged).await)
+}
+
+async fn found(console: &Console, visit: &Visit, id: &str, ranged: &Ranged) -> Result<Markup, CallError> {
+    visit.require(Act::ManageKeys)?;
+    let key = visit.fetch::<KeyBody>(console, &route_of(id)).await?;
+    let of = FiguresOf::Key(key.id.clone());
+    let figures = figures::section(console, visit, &of, &path_of(&key.id), ranged).await?;
+    let token = visit.guest.secret.as_ref().and_then(|session| console.new_tokens.take(session, id));
+    Ok(show(visit, &key, token.as_ref().map(Secret::expose), &figures))
 }
 
 /// `POST /console/keys/{id}`: rotates or revokes it, as the button's value says.
@@ -89,8 +96,8 @@ fn route_of(id: &str) -> String {
     format!("/admin/keys/{}", encoded(id))
 }
 
-/// The key; after it was created or rotated with its token.
-fn show(visit: &Visit, key: &KeyBody, token: Option<&str>) -> Markup {
+/// The key; after it was created or rotated with its token. `figures`: of its calls.
+fn show(visit: &Visit, key: &KeyBody, token: Option<&str>, figures: &Markup) -> Markup {
     let texts = visit.texts();
     let title = texts.with("key-title", [("id", format::text(&key.id).into_owned().into())]);
     let description = format::text(&key.description);

@@ -29,6 +29,7 @@ mod effects;
 mod error_page;
 mod events;
 mod export;
+mod failures;
 mod figures;
 mod flow;
 mod format;
@@ -147,6 +148,9 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/events", get(events::page))
         .route("/console/failures", get(failures::page))
         .route("/console/calls/{id}", get(calls::one))
+        .route("/console/search", get(search::page))
+        .route("/console/inbox", get(inbox::page).post(inbox::decide))
+        .route("/console/inbox/count", get(inbox::count))
         .route("/console/calls/{id}/compare", get(calls::compare::page))
         .route("/console/approvals", get(approvals::page))
         .route("/console/approvals/{id}", get(approval::page).post(approval::act))

@@ -15,6 +15,7 @@ pub(super) enum Section {
     Tools,
     Servers,
     PythonTools,
+    Catalogue,
     SignIns,
     Connect,
     Conversations,
@@ -36,7 +37,17 @@ pub(super) enum Section {
 /// The ids of the headings, and the entries below them.
 const GROUPS: [(&str, &[Section]); 5] = [
     ("nav-group-activity", &[Section::Overview, Section::Inbox, Section::Calls]),
-    ("nav-group-tools", &[Section::Tools, Section::Servers, Section::PythonTools, Section::SignIns, Section::Connect]),
+    (
+        "nav-group-tools",
+        &[
+            Section::Tools,
+            Section::Servers,
+            Section::PythonTools,
+            Section::Catalogue,
+            Section::SignIns,
+            Section::Connect,
+        ],
+    ),
     (
         "nav-group-agents",
         &[
@@ -80,6 +91,7 @@ impl Section {
             Self::Tools => ("/console/tools", "nav-tools", 't', Act::SeeTools),
             Self::Servers => ("/console/servers", "nav-servers", 's', Act::SeeServers),
             Self::PythonTools => ("/console/python-tools", "nav-python-tools", 'f', Act::SeeSources),
+            Self::Catalogue => ("/console/catalogue", "nav-catalogue", 'a', Act::AskForSources),
             Self::SignIns => ("/console/sign-ins", "nav-sign-ins", 'u', Act::ManageSignIns),
             Self::Connect => ("/console/connect", "nav-connect", 'e', Act::SeeConnect),
             Self::Conversations => ("/console/conversations", "nav-conversations", 'v', Act::SeeConversations),
@@ -144,6 +156,6 @@ mod tests {
         let entries: Vec<_> = GROUPS.iter().flat_map(|(_, entries)| *entries).map(|section| section.entry()).collect();
         let keys: BTreeSet<_> = entries.iter().map(|entry| entry.key).collect();
         let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path).collect();
-        assert_eq!((keys.len(), paths.len(), entries.len()), (22, 22, 22), "{keys:?}");
+        assert_eq!((keys.len(), paths.len(), entries.len()), (23, 23, 23), "{keys:?}");
     }
 }

@@ -62,7 +62,7 @@ pub(super) async fn page(
     match wanted.format {
         Format::Html => {
             let replicas = replicas.map(|(own, replicas)| replicas::section(&visit.texts(), own, &replicas));
-            let is_new = console.gateway.sources().list(&visit.caller).is_empty();
+            let is_new = console.gateway.sources().list(&visit.caller).await.is_empty();
             visit.answer(Ok(show(&visit, &overview, replicas.as_ref(), is_new)))
         }
         format => {
@@ -92,7 +92,7 @@ fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>, is_new: b
         &head,
         &html! {
             @if is_new { (first_steps(visit)) }
-            live-parts src="/console/live" data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
+            live-parts src=(with_query("/console/live", [("range", overview.figures.range.name)])) data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
             div #figures { (parts.figures) }
             div #charts { (parts.charts) }
             div.columns {

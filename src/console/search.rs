@@ -124,7 +124,7 @@ async fn by_name(console: &Console, visit: &Visit, query: &str) -> Vec<Hit> {
         found.extend(names.map(|name| hit("search-tool", name, tools::path_of(name))));
     }
     if !query.is_empty() && visit.may(Act::SeeServers) {
-        let sources = console.gateway.sources().list(&visit.caller);
+        let sources = console.gateway.sources().list(&visit.caller).await;
         let sources = sources.iter().filter(|source| fits(&source.name)).take(MAX_NAMES);
         found.extend(
             sources.map(|source| hit("search-server", &source.name, servers::path_of(source.kind, &source.name))),

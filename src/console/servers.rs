@@ -49,7 +49,7 @@ pub(super) async fn page(
     if let Err(error) = visit.require(Act::SeeServers) {
         return error_page::of_visit(&visit, &error);
     }
-    let sources = console.gateway.sources().list(&visit.caller);
+    let sources = console.gateway.sources().list(&visit.caller).await;
     let mut sources: Vec<_> = sources.into_iter().map(ServerBody::from).collect();
     sort(&mut sources, &wanted.sort);
     match wanted.format {

@@ -8,10 +8,10 @@ use super::text::Texts;
 use sekisho_core::call::Arguments;
 
 /// The texts, each with a button that copies it.
-pub(super) fn show(texts: &Texts, url: &str, tool: &str, arguments: &Arguments) -> Markup {
+pub(super) fn show(texts: &Texts, url: &str, needs_key: bool, tool: &str, arguments: &Arguments) -> Markup {
     let snippets = [
-        ("curl", curl(url, tool, arguments)),
-        ("Python", python(url, tool, arguments)),
+        ("curl", curl(url, needs_key, tool, arguments)),
+        ("Python", python(url, needs_key, tool, arguments)),
         ("sekisho", sekisho(url, tool, arguments)),
         ("MCP", mcp(tool, arguments)),
     ];

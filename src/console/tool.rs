@@ -16,7 +16,7 @@ use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::try_it::{self, Attempt};
 use super::visit::{Address, Visit};
-use super::{Console, format, python_tools, schema_table, snippets, tools};
+use super::{Console, connect, format, python_tools, schema_table, snippets, tools};
 use sekisho_api::CallBody;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
@@ -42,26 +42,33 @@ pub(super) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
     Path(name): Path<String>,
+    Address(ranged): Address<Ranged>,
     Address(wanted): Address<Wanted>,
 ) -> Response {
     let page = match find(&console, &visit, &name) {
-        Ok(tool) => shown_again(&console, &visit, &tool, &wanted.call).await,
+        Ok(tool) => shown_again(&console, &visit, &tool, &wanted.call, &ranged).await,
         Err(error) => Err(error),
     };
     visit.answer(page)
 }
 
 /// The page, with the arguments of a call in its form.
-async fn shown_again(console: &Console, visit: &Visit, tool: &Tool, call: &str) -> Result<Markup, CallError> {
+async fn shown_again(
+    console: &Console,
+    visit: &Visit,
+    tool: &Tool,
+    call: &str,
+    ranged: &Ranged,
+) -> Result<Markup, CallError> {
     if call.is_empty() {
-        return show(console, visit, tool, &Attempt::default()).await;
+        return show(console, visit, tool, &Attempt::default(), ranged).await;
     }
     visit.require(Act::TryTool)?;
     let attempt = match calls::content::open(console, visit, call).await?.content.arguments.value() {
         Some(Value::Object(arguments)) => Attempt::filled_in(tool, arguments),
         _ => Attempt::default(),
     };
-    show(console, visit, tool, &attempt).await
+    show(console, visit, tool, &attempt, ranged).await
 }
 
 /// The tool, if the caller may see it.

@@ -199,13 +199,6 @@ impl CallError {
         answered_with(http_status: u16);
     }
 
-    /// The approval that the call needs.
-    #[must_use]
-    pub fn needing(mut self, approval: NeededApproval) -> Self {
-        self.0.approval = Some(approval);
-        self
-    }
-
     /// Where the caller signs in to the upstream.
     #[must_use]
     pub fn signing_in_at(mut self, sign_in: NeededSignIn) -> Self {
@@ -298,64 +291,6 @@ impl CallError {
             ErrorCode::RateLimited | ErrorCode::Overloaded | ErrorCode::CircuitOpen | ErrorCode::WarmingUp
         );
         self.wait().or((helps && self.retryable()).then_some(Duration::from_secs(1)))
-    }
-
-    pub fn details(&self) -> &[Detail] {
-        &self.0.details
-    }
-
-    pub fn alternatives(&self) -> &[String] {
-        &self.0.alternatives
-    }
-
-    pub fn rate(&self) -> Option<RateState> {
-        self.0.rate
-    }
-
-    pub fn blame(&self) -> Blame {
-        self.0.blame
-    }
-
-    pub fn output(&self) -> Option<&Value> {
-        self.0.output.as_ref()
-    }
-
-    pub fn mcp_result(&self) -> Option<&McpResult> {
-        self.0.mcp.as_deref()
-    }
-
-    pub fn attempts(&self) -> u32 {
-        self.0.attempts
-    }
-
-    pub fn cost_usd(&self) -> Decimal {
-        self.0.cost_usd
-    }
-
-    pub fn policy_version(&self) -> Option<&Arc<str>> {
-        self.0.policy_version.as_ref()
-    }
-
-    pub fn approval(&self) -> Option<&NeededApproval> {
-        self.0.approval.as_ref()
-    }
-
-    pub fn sign_in(&self) -> Option<&NeededSignIn> {
-        self.0.sign_in.as_deref()
-    }
-
-    /// The run of the call's program, if it can be resumed.
-    pub fn run(&self) -> Option<&Arc<str>> {
-        self.0.run.as_ref()
-    }
-
-    /// The scopes that a new token must have; empty where another token would not help.
-    pub fn scopes(&self) -> &[String] {
-        &self.0.scopes
-    }
-
-    pub fn cause(&self) -> Option<&str> {
-        self.0.cause.as_deref()
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
     let history = Arc::new(History::new(&configuration, &pipeline, &call_index));
     let mcp_registrations = Arc::new(McpRegistrations::new(&tool_offer, &store));
     let collections = Arc::new(OpenapiCollections::new(&tool_offer, &store, parts.loader, parts.registered));
-    let sources = Arc::new(Sources::new(&tool_offer, &collections));
+    let sources = Arc::new(Sources::new(&tool_offer, &collections, &history));
     let sign_ins = Arc::new(SignIns::new(&tool_offer, &background, users));
     let source_catalogue = Arc::new(SourceCatalogue::new(&tool_offer, &store));
     let configuration_notes = Arc::new(ConfigurationNotes::new(&tool_offer, &store, parts.registered_names));

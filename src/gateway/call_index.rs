@@ -101,7 +101,8 @@ impl CallIndex {
     async fn write_sums_at_times(&self, closing: &CancellationToken) {
         // Not cancelled while it writes: sums that the database takes at this moment would be written again at the end.
         while closing.run_until_cancelled(tokio::time::sleep(WRITE_SUMS)).await.is_some() {
-            self.write_sums(&mut self.writing.lock().await).await;
+            let mut writer = self.writing.lock().await;
+            self.write_sums(&mut writer).await;
         }
     }
 

@@ -1,13 +1,15 @@
 //! What calls came to, as far as a caller may see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{History, Reach};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
-use sekisho_store::{CallSums, Figures, IndexFilter, Series, Subject, TimeRange, ToolUse, UseCursor, use_of};
+use sekisho_store::{
+    CallSums, Figures, IndexFilter, Series, StoreError, Subject, TimeRange, ToolUse, UseCursor, use_of,
+};
 
 /// Seconds whose calls are counted one by one.
 const SECONDS: i64 = 60;
@@ -103,6 +105,12 @@ impl History {
         let (tenant, owner) = self.whose(caller);
         self.index.write_with_sums().await;
         Ok(self.index.store.sums_of_tools(tenant, owner, range, Timestamp::now()).await?)
+    }
+
+    /// The tools whose upstream fails, in the calls of a tenant or of all.
+    pub(super) async fn failing_tools(&self, tenant: Option<&str>) -> Result<BTreeSet<String>, StoreError> {
+        self.index.write_with_sums().await;
+        self.index.store.failing_tools(tenant, Timestamp::now()).await
     }
 
     /// At most `limit` uses of tools by callers since a day, after a place: of the calls that the caller sees.

@@ -14,6 +14,7 @@ mod configuration;
 mod configuration_notes;
 mod endpoints;
 mod existing_names;
+mod failures;
 mod figures;
 mod function_files;
 mod history;
@@ -73,6 +74,7 @@ pub use self::cluster::{Cluster, live_replicas};
 pub use self::configuration::{Configuration, ConfigurationCheck};
 pub use self::configuration_notes::ConfigurationNotes;
 pub use self::existing_names::{NameSources, RegisteredNames, existing_names};
+pub use self::failures::NextStep;
 pub use self::figures::FiguresOf;
 pub use self::function_files::{FunctionFile, FunctionFolder, FunctionSource};
 pub use self::history::History;
@@ -161,6 +163,8 @@ impl Gateway {
         cluster: Cluster;
         /// The keys by which callers are authenticated.
         keys: Keys;
+        /// The gateway as the authorization server of its clients.
+        broker: Broker;
         /// The calls that ended, and the decisions about them.
         history: History;
         /// Calls that a person must approve.
@@ -179,6 +183,8 @@ impl Gateway {
         mcp_servers: McpServers;
         /// Sign-ins of callers to upstreams.
         sign_ins: SignIns;
+        /// The sources that callers get on request.
+        source_catalogue: Arc<SourceCatalogue>;
         /// The client for outbound requests.
         outbound: Outbound;
         /// The workspaces of sessions.
@@ -193,105 +199,6 @@ impl Gateway {
     pub fn leave(&self) {
         self.readiness.refuse_calls("shutdown", "the gateway is shutting down");
         self.leaving.cancel();
-    }
-
-    /// Cancelled by [`leave`](Self::leave).
-    pub fn leaving(&self) -> &CancellationToken {
-        &self.leaving
-    }
-
-    /// Cancelled when the APIs stop accepting requests, before running requests have ended.
-    pub fn draining(&self) -> &CancellationToken {
-        &self.draining
-    }
-
-    /// Warnings about the configuration.
-    pub fn configuration_notes(&self) -> &ConfigurationNotes {
-        &self.configuration_notes
-    }
-
-    /// The current state of the gateway.
-    pub fn status(&self) -> &Status {
-        &self.status
-    }
-
-    /// The replicas that share the database with this gateway.
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// The keys by which callers are authenticated.
-    pub fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
-    /// The gateway as the authorization server of its clients.
-    pub fn broker(&self) -> &Broker {
-        &self.broker
-    }
-
-    /// The calls that ended, and the decisions about them.
-    pub fn history(&self) -> &History {
-        &self.history
-    }
-
-    /// Calls that a person must approve.
-    pub fn approvals(&self) -> &CallApprovals {
-        &self.approvals
-    }
-
-    /// The offered tools.
-    pub fn tool_offer(&self) -> &Arc<ToolOffer> {
-        &self.tool_offer
-    }
-
-    /// The MCP servers that are registered over HTTP.
-    pub fn mcp_registrations(&self) -> &McpRegistrations {
-        &self.mcp_registrations
-    }
-
-    /// The OpenAPI collections.
-    pub fn collections(&self) -> &OpenapiCollections {
-        &self.collections
-    }
-
-    /// The tools that are Python functions.
-    pub fn python_functions(&self) -> &PythonFunctions {
-        &self.python_functions
-    }
-
-    /// The MCP servers and OpenAPI collections, and how each is.
-    pub fn sources(&self) -> &Sources {
-        &self.sources
-    }
-
-    /// The MCP servers, for their resources, prompts and completion.
-    pub fn mcp_servers(&self) -> &McpServers {
-        &self.mcp_servers
-    }
-
-    /// Sign-ins of callers to upstreams.
-    pub fn sign_ins(&self) -> &SignIns {
-        &self.sign_ins
-    }
-
-    /// The sources that callers get on request.
-    pub fn source_catalogue(&self) -> &Arc<SourceCatalogue> {
-        &self.source_catalogue
-    }
-
-    /// The client for outbound requests.
-    pub fn outbound(&self) -> &Outbound {
-        &self.outbound
-    }
-
-    /// The workspaces of sessions.
-    pub fn workspaces(&self) -> &Workspaces {
-        &self.workspaces
-    }
-
-    pub fn store(&self) -> &Store {
-        &self.store
     }
 
     /// Further files whose change should cause a reload. Files of Python functions are read apart from the

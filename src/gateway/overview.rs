@@ -113,9 +113,7 @@ impl Status {
     }
 
     /// The overview for a caller: of the calls that the caller sees.
-    ///
-    /// # Errors
-    /// The index cannot be read.
+    /// Errors: the index cannot be read.
     pub async fn overview(&self, caller: &Caller, range: TimeRange) -> Result<Overview, CallError> {
         Ok(Overview {
             figures: self.history.figures(caller, &FiguresOf::All { tenant: None }, range).await?,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use url::Url;
 use utoipa::ToSchema;
 
-use super::{Configuration, OpenapiCollections, Reach, ToolOffer};
+use super::{Configuration, History, OpenapiCollections, Reach, ToolOffer};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_config::CollectionSettings;
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
@@ -90,8 +90,8 @@ impl SourceStatus {
     }
 
     /// Says what does not work of one that is there. `failing`: tools of any source.
-    fn degrade(&mut self, failing: &BTreeSet<Box<str>>) {
-        self.failing = self.tools.iter().filter(|tool| failing.contains(tool.as_str())).cloned().collect();
+    fn degrade(&mut self, failing: &BTreeSet<String>) {
+        self.failing = self.tools.iter().filter(|tool| failing.contains(*tool)).cloned().collect();
         let unusable = self.collection.as_ref().and_then(|collection| unusable_operations(&collection.report));
         if self.state != SourceState::Works || (self.failing.is_empty() && unusable.is_none()) {
             return;
@@ -135,10 +135,15 @@ pub struct Sources {
     tool_offer: Arc<ToolOffer>,
     mcp_servers: Arc<McpServers>,
     collections: Arc<OpenapiCollections>,
+    history: Arc<History>,
 }
 
 impl Sources {
-    pub(super) fn new(tool_offer: &Arc<ToolOffer>, collections: &Arc<OpenapiCollections>) -> Self {
+    pub(super) fn new(
+        tool_offer: &Arc<ToolOffer>,
+        collections: &Arc<OpenapiCollections>,
+        history: &Arc<History>,
+    ) -> Self {
         Self {
             configuration: Arc::clone(&tool_offer.configuration),
             pipeline: Arc::clone(&tool_offer.pipeline),
@@ -146,27 +151,31 @@ impl Sources {
             tool_offer: Arc::clone(tool_offer),
             mcp_servers: Arc::clone(&tool_offer.mcp_servers),
             collections: Arc::clone(collections),
+            history: Arc::clone(history),
         }
     }
 
     /// All servers and collections. A caller who does not see the calls of all tenants gets only those with a tool that
     /// it may see, without connections and the names of tools that are hidden from it; an administrator of a tenant also gets all
     /// of the tenant.
-    pub fn list(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
+    pub async fn list(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
         let config = self.configuration.current();
         let mut sources = self.servers();
         sources.extend(self.document_sources());
         let disabled = config.mcp.servers.iter().filter(|(_, settings)| settings.disabled);
         sources.extend(disabled.map(|(name, _)| SourceStatus::new(SourceKind::Mcp, name, SourceState::Disabled)));
         self.add_tools(&mut sources);
-        let (figures, now) = (&self.pipeline.settlement.figures, SystemTime::now());
-        let failing = match self.configuration.reach(caller) {
-            Reach::AllTenants => figures.failing_tools(None, now),
+        let tenant = match self.configuration.reach(caller) {
+            Reach::AllTenants => None,
             reach => {
                 self.keep_visible(&mut sources, caller, reach);
-                figures.failing_tools(Some(&caller.tenant), now)
+                Some(&*caller.tenant)
             }
         };
+        let failing = self.history.failing_tools(tenant).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "nothing is known of failing tools");
+            BTreeSet::new()
+        });
         sources.iter_mut().for_each(|source| source.degrade(&failing));
         sources.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         sources
@@ -195,8 +204,8 @@ impl Sources {
 
     /// A server or collection.
     /// Errors: `not_found`: there is none, or none that the caller may see.
-    pub fn find(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
-        let found = self.list(caller).into_iter().find(|status| status.kind == kind && status.name == name);
+    pub async fn find(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
+        let found = self.list(caller).await.into_iter().find(|status| status.kind == kind && status.name == name);
         found.ok_or_else(|| {
             let message = format!("there is no such server or collection: {}:{name}", kind.as_str());
             CallError::new(ErrorCode::NotFound, message)

@@ -5,6 +5,7 @@ mod chunks;
 mod conditions;
 mod contents;
 mod events;
+mod failures;
 mod figures;
 mod query;
 mod retention;
@@ -26,6 +27,7 @@ use self::chunks::OpenChunk;
 pub use self::conditions::{CallCursor, CallOrder, IndexFilter};
 pub use self::contents::NewCallContent;
 pub use self::events::EventFilter;
+pub use self::failures::{CountedUse, FailureGroup, Failures, FailuresBy};
 pub use self::figures::{Figures, ToolUse, UseCursor};
 pub use self::query::{Facet, FoundCalls, IndexedCall};
 use self::series::WaitingSums;
@@ -89,9 +91,7 @@ impl CallIndexStore {
     }
 
     /// Adds calls, each once. Their sums wait for [`write_sums`](Self::write_sums), unless they are many.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Of several hundred, some may have been added.
+    /// Errors: [`StoreError`]. Of several hundred, some may have been added.
     pub async fn add_calls(&self, writer: &mut IndexWriter, calls: &[NewIndexedCall]) -> Result<(), StoreError> {
         for calls in calls.chunks(ROWS_OF_TRANSACTION) {
             if writer.chunk.is_full() {

@@ -228,14 +228,14 @@ impl ConversationRunStore {
              (SELECT MAX(number) FROM conversation_runs o WHERE o.conversation = conversation_runs.conversation)
              ORDER BY begun DESC, id DESC LIMIT $3"
         );
-        let rows = sqlx::query_as(AssertSqlSafe(sql))
+        let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(RunStatus::Paused.as_str())
             .bind(caller_key)
             .bind(i64::from(max))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
-        rows.into_iter().map(|row| self.run_of(row)).collect()
+            .at(&self.0)?;
+        rows.iter().map(|row| self.run_of(row)).collect()
     }
 
     /// A run of a caller's conversation.

@@ -94,8 +94,9 @@ pub use self::background_runs::{
 pub use self::broker::{BrokerSession, BrokerStore, NewBrokerSession, PresentedCode, StoredBrokerKey};
 pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
 pub use self::call_index::{
-    CallCursor, CallIndexStore, CallOrder, CountedUse, EventFilter, Facet, FailureGroup, Failures, FailuresBy,
-    FoundCalls, IndexFilter, IndexedCall, NewCallContent, NewIndexedCall, OpenChunk,
+    CallCursor, CallIndexStore, CallOrder, CallSums, CountedUse, EventFilter, Facet, FailureGroup, Failures,
+    FailuresBy, Figures, FoundCalls, IndexFilter, IndexWriter, IndexedCall, NewCallContent, NewIndexedCall, Series,
+    Subject, TimeRange, Times, ToolUse, UseCursor, use_of,
 };
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};

@@ -54,8 +54,11 @@ const FILES: &[(&str, &str)] = &[
     ("branches", include_str!("migrations/0041_branches.sql")),
     ("index of calls", include_str!("migrations/0042_index_of_calls.sql")),
     ("stored credentials", include_str!("migrations/0043_stored_credentials.sql")),
-    ("runs of indexed calls", include_str!("migrations/0049_runs_of_indexed_calls.sql")),
-    ("contents of calls", include_str!("migrations/0050_contents_of_calls.sql")),
+    ("authorization server", include_str!("migrations/0044_broker.sql")),
+    ("source requests", include_str!("migrations/0045_source_requests.sql")),
+    ("sums of calls", include_str!("migrations/0046_call_sums.sql")),
+    ("runs of indexed calls", include_str!("migrations/0047_runs_of_indexed_calls.sql")),
+    ("contents of calls", include_str!("migrations/0048_contents_of_calls.sql")),
 ];
 
 /// The version that this program knows.

@@ -28,6 +28,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("broker_sessions", Rows::Tenant("tenant")),
     ("budget_leases", Rows::Tenant("scope_key")),
     ("call_contents", Rows::Tenant("tenant")),
+    ("call_sums", Rows::Tenant("tenant")),
     ("conversation_runs", Rows::Of { table: "conversations", by: "conversation" }),
     ("conversations", Rows::Tenant("caller_key")),
     ("daily_usage", Rows::Tenant("scope_key")),
@@ -74,10 +75,11 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 14] = [
+const UNIQUE_IDS: [&str; 15] = [
     "approvals.id",
     "approvals.pending_digest",
     "background_runs.id",
+    "broker_sessions.id",
     "call_contents.call_id",
     "conversations.id",
     "conversation_runs.id",
@@ -173,10 +175,19 @@ async fn every_table_is_divided_by_tenant_or_says_why_not() {
     }
 }
 
-/// Rates are new in a minute, leases are given back before a tenant moves, sessions of interpreters begin anew, and the index of
-/// calls is rebuilt from the audit trails, which stay. The contents of calls are kept for some days, in the cell that made them.
-const NOT_MOVED: [&str; 6] =
-    ["budget_leases", "call_contents", "indexed_calls", "interpreter_sessions", "rate_buckets", "reserved_charges"];
+/// Rates are new in a minute, leases are given back before a tenant moves, sessions of interpreters begin anew, users sign in
+/// anew at another issuer, and the index of calls with its sums is rebuilt from the audit trails, which stay. The contents of calls are kept for some
+/// days, in the cell that made them.
+const NOT_MOVED: [&str; 8] = [
+    "broker_sessions",
+    "budget_leases",
+    "call_contents",
+    "call_sums",
+    "indexed_calls",
+    "interpreter_sessions",
+    "rate_buckets",
+    "reserved_charges",
+];
 
 #[test]
 fn the_page_about_cells_moves_the_tables_of_a_tenant() {

@@ -40,6 +40,7 @@ const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q
 const operation = [
     "/console/calls/history",
     "/console/events",
+    "/console/failures",
     "/console/figures?tool=echo&range=7d",
     "/console/servers",
     "/console/servers/add",

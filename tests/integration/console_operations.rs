@@ -15,7 +15,7 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 13] = [
+const OF_VIEWERS: [&str; 17] = [
     "/console",
     "/console/calls",
     "/console/failures",
@@ -87,10 +87,10 @@ async fn each_page_of_operation_is_open_to_its_roles_alone() {
     }
     let local = TestApp::start().await;
     let anonymous = Browser::new(&local);
-    for path in OF_VIEWERS.into_iter().take(9) {
+    for path in OF_VIEWERS.into_iter().take(10) {
         check_markup(&anonymous.page(path).await);
     }
-    for path in OF_VIEWERS.into_iter().skip(9).chain(OF_ADMINISTRATORS) {
+    for path in OF_VIEWERS.into_iter().skip(10).chain(OF_ADMINISTRATORS) {
         assert_eq!(status(anonymous.get(path)).await, StatusCode::FORBIDDEN, "{path}");
     }
 }

@@ -22,7 +22,7 @@ const fn list(route: &'static str, old_name: &'static str, key: &'static str, at
     List { route, old_name: Some(old_name), key, at_least }
 }
 
-const LISTS: [List; 26] = [
+const LISTS: [List; 29] = [
     list("/admin/calls", "calls", "call_id", 3),
     list("/admin/calls/history", "calls", "call_id", 3),
     List { route: "/admin/events", old_name: None, key: "event", at_least: 0 },

@@ -170,7 +170,7 @@ pub(crate) async fn unregister(
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
     Administrator::of(&meta.caller)?;
-    let status = gateway.sources().find(&meta.caller, SourceKind::Openapi, &name)?;
+    let status = gateway.sources().find(&meta.caller, SourceKind::Openapi, &name).await?;
     let by = Administrator::for_owner(&meta.caller, &status.owner)?;
     let (service, removed) = (Arc::clone(&gateway), name.clone());
     let remove = async move {

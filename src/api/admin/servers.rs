@@ -148,7 +148,7 @@ pub(crate) async fn list(
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let limit = query.limit()?;
-    let mut sources = gateway.sources().list(&meta.caller);
+    let mut sources = gateway.sources().list(&meta.caller).await;
     if let Some(after) = &query.after {
         let (kind, name) = after.split_once(':').unwrap_or_default();
         let kind = read_kind(kind).map_err(|_| invalid_after())?;
@@ -168,7 +168,7 @@ pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
-    let status = gateway.sources().find(&meta.caller, read_kind(&kind)?, &name)?;
+    let status = gateway.sources().find(&meta.caller, read_kind(&kind)?, &name).await?;
     Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
 }
 
@@ -259,7 +259,7 @@ async fn administered(
 ) -> Result<(Administrator, SourceStatus), CallError> {
     // A caller who is no administrator learns nothing of existing servers.
     Administrator::of(&meta.caller)?;
-    let status = gateway.sources().find(&meta.caller, kind, name)?;
+    let status = gateway.sources().find(&meta.caller, kind, name).await?;
     Ok((Administrator::for_owner(&meta.caller, &status.owner)?, status))
 }
 

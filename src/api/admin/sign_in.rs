@@ -71,7 +71,7 @@ pub(crate) async fn start(
     parts: Parts,
 ) -> Result<Response, ErrorReply> {
     Administrator::of(&meta.caller)?;
-    let status = gateway.sources().find(&meta.caller, SourceKind::Mcp, &name)?;
+    let status = gateway.sources().find(&meta.caller, SourceKind::Mcp, &name).await?;
     let by = Administrator::for_owner(&meta.caller, &status.owner)?;
     let start = begin(&by, &gateway, &name, &parts)?;
     let started = recorded(&gateway, &meta, EventKind::SignInStarted, &name, start).await?;

@@ -126,9 +126,7 @@ impl Approvals {
 }
 
 /// The text of a requested call that is sealed. The questions and the request of the agent are bounded where they are made.
-///
-/// # Errors
-/// `too_large`.
+/// Errors: `too_large`.
 pub(super) fn kept_text(
     asked: &Arguments,
     sent: Option<&SentToShow>,
@@ -260,7 +258,7 @@ mod tests {
         assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS)), &[], None).is_err());
         let request: Arc<str> = "Pay ann".into();
         let kept: Kept = serde_json::from_slice(&kept_text(&asked, None, &[], Some(&request)).unwrap()).unwrap();
-        assert_eq!((kept.asked, kept.request), (asked.clone(), Some(request)));
+        assert_eq!((kept.asked, kept.request), (asked, Some(request)));
         // The text of the version before, once an approver has changed the arguments.
         let kept: Kept = serde_json::from_value(json!({"asked": {"a": 1}, "changed": {"a": 2}})).unwrap();
         assert_eq!((kept.changed, kept.sent), (Some(members(json!({"a": 2}))), None));

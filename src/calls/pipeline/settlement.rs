@@ -38,8 +38,6 @@ pub struct Settlement {
     pub audit: Audit,
     /// The records of the calls that ended last.
     pub records: CallRecords,
-    /// The figures of the last hour.
-    pub figures: Figures,
     /// The arguments and results of the calls whose content is kept; `None` where that is none.
     pub contents: Option<Arc<Contents>>,
     refusals: Refusals,
@@ -52,7 +50,6 @@ impl Settlement {
             metrics,
             audit,
             records: CallRecords::default(),
-            figures: Figures::default(),
             contents: Contents::of(content).map(Arc::new),
             refusals: Refusals::default(),
             rejections: Rejections::default(),
@@ -92,7 +89,6 @@ impl Settlement {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
             records: &self.records,
-            figures: &self.figures,
             contents: self.contents.as_deref(),
             refusals: &self.refusals,
             call,
@@ -116,7 +112,6 @@ pub struct CallScope<'a> {
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
     records: &'a CallRecords,
-    figures: &'a Figures,
     contents: Option<&'a Contents>,
     refusals: &'a Refusals,
     call: &'a CallContext,

@@ -89,11 +89,9 @@ pub enum RuleSubject {
     Role,
 }
 
-impl RuleSubject {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+sekisho_core::as_str!(RuleSubject);
 
+impl RuleSubject {
     /// The calls that a rule counts together.
     pub fn counts(self) -> CountedCalls {
         match self {

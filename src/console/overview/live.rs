@@ -16,7 +16,7 @@ use crate::Console;
 use crate::acts::Act;
 use crate::figures::Ranged;
 use crate::text::Language;
-use crate::visit::{Visit, Watcher};
+use crate::visit::{Address, Visit, Watcher};
 use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_core::error::CallError;
 use sekisho_gateway::Reach;
@@ -41,7 +41,11 @@ impl fmt::Debug for LiveOverviews {
 }
 
 /// `GET /console/live`.
-pub(crate) async fn live(State(console): State<Arc<Console>>, Watcher(visit): Watcher) -> Response {
+pub(crate) async fn live(
+    State(console): State<Arc<Console>>,
+    Watcher(visit): Watcher,
+    Address(ranged): Address<Ranged>,
+) -> Response {
     if let Err(error) = visit.require(Act::SeeOverview) {
         return visit.answer(Err(error));
     }

@@ -46,7 +46,10 @@ pub(crate) async fn page(
     Path((kind, name)): Path<(String, String)>,
     Address(done): Address<Done>,
 ) -> Response {
-    let found = visit.require(Act::SeeServers).and_then(|()| find(&console, &visit, &kind, &name));
+    let found = match visit.require(Act::SeeServers) {
+        Ok(()) => find(&console, &visit, &kind, &name).await,
+        Err(error) => Err(error),
+    };
     match (found, done.format) {
         (Ok(SourceStatus { name, collection: Some(collection), .. }), format) if format != Format::Html => {
             rows(&name, &collection.report).respond(format)
@@ -97,7 +100,7 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
     // A visitor who is no administrator learns nothing of existing servers.
     submitted.administrator()?;
     let (visit, gateway) = (&submitted.visit, &console.gateway);
-    let status = find(console, visit, kind, name)?;
+    let status = find(console, visit, kind, name).await?;
     let by = Administrator::for_owner(&visit.caller, &status.owner)?;
     match submitted.field("act") {
         "reconnect" => {
@@ -124,10 +127,10 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
     }
 }
 
-fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<SourceStatus, CallError> {
+async fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<SourceStatus, CallError> {
     let known = SourceKind::ALL.iter().copied().find(|known| known.as_str() == kind);
     let unknown = || CallError::new(ErrorCode::NotFound, "a server is of the kind `mcp` or `openapi`");
-    console.gateway.sources().find(&visit.caller, known.ok_or_else(unknown)?, name)
+    console.gateway.sources().find(&visit.caller, known.ok_or_else(unknown)?, name).await
 }
 
 /// `figures`: of the calls of its tools.

@@ -123,9 +123,8 @@ impl McpServers {
     }
 
     /// Ends one subscription, also at a server that was switched off for its caller meanwhile.
-    ///
-    /// # Errors
-    /// `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is unreachable.
+    /// Errors: `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is
+    /// unreachable.
     pub async fn unsubscribe(&self, caller: &Caller, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
         let found = self.of_resource_among(uri, |server| server.may_use_when_on(caller));
         let (server, own) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;

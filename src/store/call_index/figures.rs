@@ -1,6 +1,6 @@
 //! Figures: what calls came to in the parts of a time, and in all of it by tool; and what each caller used of each tool on each day.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,6 +13,9 @@ use super::super::retried;
 use super::series::{Period, Place, Series, Subject, TimeRange, parts_of_use, use_of};
 use super::sums::CallSums;
 use super::{CallIndexStore, IndexWriter, ROWS, StoreError, parameters_of_rows, stays_prepared, storable};
+
+/// Microseconds in which a tool is seen to fail: five minutes.
+const LATEST: i64 = 300_000_000;
 
 /// The sums of a series over a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +215,37 @@ impl CallIndexStore {
             tools.entry(tool).or_default().add_all(&read(&sums));
         }
         Ok(tools)
+    }
+
+    /// The tools whose upstream fails, of a tenant or of all: in the latest five minutes of the last hour in which a call reached it, no
+    /// more calls succeeded than failed by its fault.
+    /// Errors: [`StoreError`].
+    pub async fn failing_tools(&self, tenant: Option<&str>, now: Timestamp) -> Result<BTreeSet<String>, StoreError> {
+        let sql = "SELECT value, time, sums FROM call_sums
+                   WHERE period = $1 AND time >= $2 AND kind = $3 AND tenant = $4 ORDER BY time";
+        let rows: Vec<(String, i64, String)> = sqlx::query_as(sql)
+            .bind(Period::Minute.seconds())
+            .bind(TimeRange::MINUTES.first(now))
+            .bind(Subject::Tool.as_str())
+            .bind(storable(tenant.unwrap_or_default()))
+            .fetch_all(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
+        // By tool: the last part with such a call, and its sums.
+        let mut latest = HashMap::<_, (i64, CallSums)>::new();
+        for (tool, time, sums) in rows {
+            let (sums, part) = (read(&sums), time.div_euclid(LATEST));
+            if sums.upstream_fails().is_none() {
+                continue;
+            }
+            let (last, sum) = latest.entry(tool).or_default();
+            if *last != part {
+                (*last, *sum) = (part, CallSums::default());
+            }
+            sum.add_all(&sums);
+        }
+        let failing = latest.into_iter().filter(|(_, (_, sums))| sums.upstream_fails().unwrap_or_default());
+        Ok(failing.map(|(tool, _)| tool).collect())
     }
 
     /// At most `limit` uses after a place, the latest day first: since a moment, of a tenant or of all, of an owner or of all.

@@ -25,6 +25,9 @@ pub struct CallSums {
     /// Of refused calls.
     #[serde(skip_serializing_if = "Counts::is_empty")]
     stages: Counts,
+    /// Calls that failed by the fault of the upstream.
+    #[serde(skip_serializing_if = "is_zero")]
+    upstream_failures: u64,
     /// USD, exact.
     #[serde(skip_serializing_if = "Decimal::is_zero")]
     pub cost_usd: Decimal,
@@ -44,6 +47,9 @@ impl CallSums {
         if let Some(stage) = call.stage.filter(|_| call.status == Status::Refused) {
             count(&mut self.stages, Cow::Borrowed(stage.as_str()), calls);
         }
+        if call.blames_upstream() {
+            self.upstream_failures = self.upstream_failures.saturating_add(calls);
+        }
         self.cost_usd = self.cost_usd.saturating_add(call.cost_usd);
         self.tokens = self.tokens.saturating_add(call.tokens);
         self.times.add_executed(call, calls);
@@ -55,6 +61,7 @@ impl CallSums {
         {
             more.iter().for_each(|(name, calls)| count(counts, name.clone(), *calls));
         }
+        self.upstream_failures = self.upstream_failures.saturating_add(other.upstream_failures);
         self.cost_usd = self.cost_usd.saturating_add(other.cost_usd);
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.times.add_all(&other.times);
@@ -70,6 +77,12 @@ impl CallSums {
         self.statuses.get(status.as_str()).copied().unwrap_or_default()
     }
 
+    /// Whether the upstream fails at least as often as a call succeeds; `None` where neither was.
+    pub(super) fn upstream_fails(&self) -> Option<bool> {
+        let (failures, successes) = (self.upstream_failures, self.of(Status::Success));
+        (failures > 0 || successes > 0).then_some(failures >= successes)
+    }
+
     /// The calls that a stage refused.
     pub fn refused_at(&self, stage: &str) -> u64 {
         self.stages.get(stage).copied().unwrap_or_default()
@@ -82,6 +95,11 @@ impl CallSums {
         counted.sort_by_key(|(_, calls)| Reverse(*calls));
         counted
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(calls: &u64) -> bool {
+    *calls == 0
 }
 
 fn count(counts: &mut Counts, name: Cow<'static, str>, calls: u64) {

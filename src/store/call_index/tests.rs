@@ -77,12 +77,12 @@ async fn calls_are_found_by_what_they_have() {
 
 #[tokio::test]
 async fn calls_are_found_by_run_program_and_approval() {
-    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let (index, mut writer) = (index().await, IndexWriter::default());
     let mut of_run = call("t", "acme", 1, None);
     let summary = Arc::get_mut(&mut of_run.call).unwrap();
     (summary.run, summary.program) = (Some("r-1".into()), Some("ab".into()));
     summary.approval = Some("a-1".into());
-    index.add_calls(&mut chunk, &[of_run, call("other", "acme", 2, None)]).await.unwrap();
+    index.add_calls(&mut writer, &[of_run, call("other", "acme", 2, None)]).await.unwrap();
     let text = |text: &str| Some(text.to_owned());
     for (filter, expected) in [
         (IndexFilter { run: text("r-1"), ..IndexFilter::default() }, &["t"][..]),
@@ -98,7 +98,7 @@ async fn calls_are_found_by_run_program_and_approval() {
 
 #[tokio::test]
 async fn failures_are_counted_with_the_first_call_since_the_last_success() {
-    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let (index, mut writer) = (index().await, IndexWriter::default());
     let failed = CallError::new(ErrorCode::UpstreamError, "503").at_stage(Stage::Execute);
     let calls = [
         call("crm__list", "acme", 1, Some(&failed)),
@@ -109,7 +109,7 @@ async fn failures_are_counted_with_the_first_call_since_the_last_success() {
         call("echo", "acme", 6, None),
         call("fine", "acme", 7, None),
     ];
-    index.add_calls(&mut chunk, &calls).await.unwrap();
+    index.add_calls(&mut writer, &calls).await.unwrap();
     let found = index.failures(&IndexFilter::default(), FailuresBy::Tool).await.unwrap();
     let second = |moment: Timestamp| moment.as_second();
     let rows = found.groups.iter().map(|group| {
@@ -133,7 +133,7 @@ async fn failures_are_counted_with_the_first_call_since_the_last_success() {
 
 #[tokio::test]
 async fn the_calls_that_a_limit_counts_have_their_callers_and_exact_costs() {
-    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let (index, mut writer) = (index().await, IndexWriter::default());
     let costing = |tool: &str, second, cost: &str, error| {
         let mut new = call(tool, "acme", second, error);
         Arc::get_mut(&mut new.call).unwrap().cost_usd = cost.parse().unwrap();
@@ -146,7 +146,7 @@ async fn the_calls_that_a_limit_counts_have_their_callers_and_exact_costs() {
         costing("b", 3, "0", None),
         costing("a", 4, "0", Some(&limited)),
     ];
-    index.add_calls(&mut chunk, &calls).await.unwrap();
+    index.add_calls(&mut writer, &calls).await.unwrap();
     let uses = index.counted_uses(&IndexFilter::default()).await.unwrap();
     let uses = uses.iter().map(|used| (&*used.tool, &*used.caller, used.calls, used.cost_usd.normalize().to_string()));
     let uses: Vec<_> = uses.collect();
@@ -279,6 +279,33 @@ async fn figures_are_exact_each_call_counts_once_and_they_are_by_time_and_subjec
     let own = index.sums_of_tools(Some("acme"), Some("acme\u{1f}ann"), day, now).await.unwrap();
     assert_eq!(by_tool(own).collect::<Vec<_>>(), expected);
     assert!(index.sums_of_tools(Some("acme"), Some("acme\u{1f}an"), day, now).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_tool_fails_while_no_more_calls_succeed_than_its_upstream_fails() {
+    let (index, mut writer) = (index().await, IndexWriter::default());
+    let now = u64::try_from(Timestamp::now().as_second()).unwrap();
+    let failed = CallError::new(ErrorCode::UpstreamError, "503").at_stage(Stage::Execute);
+    let answered = |status| CallError::new(ErrorCode::ToolError, "no").answered_with(status).at_stage(Stage::Execute);
+    let calls = [
+        call("repaired", "acme", now - 1_200, Some(&failed)),
+        call("repaired", "acme", now - 600, None),
+        call("broken", "acme", now - 600, None),
+        call("broken", "acme", now, Some(&failed)),
+        call("mostly", "acme", now, None),
+        call("mostly", "acme", now, None),
+        call("mostly", "acme", now, Some(&failed)),
+        // Its fault is the call's.
+        call("refusing", "acme", now, Some(&answered(404))),
+        call("refusing", "other", now, Some(&answered(401))),
+    ];
+    index.add_calls(&mut writer, &calls).await.unwrap();
+    index.write_sums(&mut writer).await.unwrap();
+    let at = |second: u64| Timestamp::from_second(second.try_into().unwrap()).unwrap();
+    let failing = async |tenant| Vec::from_iter(index.failing_tools(tenant, at(now)).await.unwrap());
+    assert_eq!(failing(Some("acme")).await, ["broken"]);
+    assert_eq!(failing(None).await, ["broken", "refusing"]);
+    assert_eq!(index.failing_tools(None, at(now + 4_000)).await.unwrap().len(), 0);
 }
 
 #[tokio::test]
