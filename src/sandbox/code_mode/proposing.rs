@@ -195,9 +195,15 @@ impl ProgramTools<'_> {
             let context = self.context(position - 1, tool.to_owned(), &arguments, StartReason::default());
             proposed = Arc::clone(&self.pipeline).proposed(context, arguments).await;
         }
+        let arguments = as_stored(&arguments)?;
         proposing.add_effect(ProposedEffect { call: position, arguments, refers_to, ..proposed? });
         Ok(())
     }
+}
+
+/// In the form in which an approval stores them, where `1.0` is `1`: the list of a run that is resumed is compared with that.
+fn as_stored(arguments: &Arguments) -> Result<Arguments, CallError> {
+    serde_json::from_slice(&json::canonical(arguments)).map_err(CallError::internal)
 }
 
 /// Adds a call that was made, with its answer.

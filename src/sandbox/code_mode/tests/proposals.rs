@@ -147,7 +147,9 @@ impl ToolPipeline for Shop {
         _: Arc<Caller>,
     ) -> BoxFuture<'static, Result<(Proposal, Option<Proposal>), CallError>> {
         let Asked { list, left, .. } = self.asked.lock().clone();
-        std::future::ready(Ok((list.unwrap(), left))).boxed()
+        // As an approval stores it.
+        let stored = json::canonical(&list.unwrap().to_arguments().unwrap());
+        std::future::ready(Ok((serde_json::from_slice(&stored).unwrap(), left))).boxed()
     }
 
     fn policy_version(&self) -> Arc<str> {
@@ -175,8 +177,8 @@ async fn run(shop: &Arc<Shop>, journals: &Arc<Journals>, begun: Option<&str>) ->
     };
     let tools = ProgramTools::new(run, &outer, "program", 9, Deadline::after(Duration::from_secs(9))).unwrap();
     let price = asked_of(&tools, 0, "get", json!({"of": "tea"})).await;
-    let orders =
-        [asked_of(&tools, 1, "order", json!({"price": price})).await, asked_of(&tools, 2, "order", json!({})).await];
+    let first = asked_of(&tools, 1, "order", json!({"price": price})).await;
+    let orders = [first, asked_of(&tools, 2, "order", json!({"weight": 1.0})).await];
     // As the interpreter makes it of the placeholder.
     let id = orders[0]["$effect"].as_str().unwrap().replace(":}}", ":/id}}");
     let paid = asked_of(&tools, 3, "pay", json!({"order": id, "note": format!("for {id}")})).await;
@@ -221,7 +223,7 @@ async fn one_approval_is_for_all_effects_and_each_is_made_once_with_the_values_o
     let outcome = run(&shop, &journals, Some(&id)).await.unwrap();
     let order = |price: Value| ("order".to_owned(), price);
     let paid = ("pay".to_owned(), json!({"order": 7, "note": "for 7"}));
-    assert_eq!(shop.effects(), [order(json!({"price": 3})), order(json!({})), paid]);
+    assert_eq!(shop.effects(), [order(json!({"price": 3})), order(json!({"weight": 1})), paid]);
     let shown = shop.made.lock().last().unwrap().2.clone().unwrap();
     assert_eq!(*shown, ["costly".to_owned()], "the reasons that its approver saw");
     assert_eq!(outcome.result.as_deref(), Some(r#"[3,7,{"id":7},{"id":7}]"#));
@@ -312,7 +314,7 @@ async fn a_read_that_may_change_something_by_now_is_not_made_again() {
 async fn what_somebody_says_about_an_effect_is_in_no_approved_list() {
     let first = json!({"price": 3});
     let pay = |id: u32| ("pay", json!({"order": id, "note": format!("for {id}")}), 0);
-    let second = ("order", json!({}), 1);
+    let second = ("order", json!({"weight": 1}), 1);
     // With how many of the reasons that its approver was shown each effect is made.
     for (settlement, expected) in [
         (Settlement::Made(json!({"id": 9})), vec![second.clone(), pay(9)]),
