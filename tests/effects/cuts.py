@@ -20,12 +20,15 @@ TOOL_TIMEOUT = 2
 # Seconds until a call that is sent again has its answer.
 ANSWER_TIMEOUT = 30
 NO_LIMIT = 1_000_000_000
+# Its own rate is less than what a part of the suite makes in a minute.
+PYTHON = {"python_executor": {"rate_limit": NO_LIMIT}}
 
 
 class Pair:
     """Gateway and upstream, which are killed together and started again on the same state; `further` topics of its configuration."""
 
-    def __init__(self, program, folder, store, names, **further):
+    def __init__(self, program, folder, store, names, keys="", **further):
+        self.keys = keys
         self.program, self.folder, self.tools = program, folder, names
         self.journal, self.cut = folder / "journal", folder / "cut"
         # The same after each start: a tool at another address is another tool.
@@ -35,7 +38,7 @@ class Pair:
             "secrets": {"key": "0a" * 32},
             "session": {"record_effects": True},
             "limits": {name: NO_LIMIT for name in ("mcp_tool_rate_limit", "caller_rate_limit", "tenant_rate_limit")},
-            "tools": {"overrides": {f"{NAME}__{tool}": overrides(tool) for tool in names}},
+            "tools": {"overrides": {f"{NAME}__{tool}": overrides(tool) for tool in names} | PYTHON},
             **further,
         }
         self.start()
@@ -48,7 +51,7 @@ class Pair:
         settings = {**self.settings, "mcp": {"servers": {NAME: {"url": url, "share": "all"}}}}
         # Each line is YAML, a superset of JSON.
         yaml = "".join(f"{topic}: {json.dumps(value)}\n" for topic, value in settings.items())
-        self.gateway = Gateway(self.program, self.folder, {}, yaml=yaml)
+        self.gateway = Gateway(self.program, self.folder, {}, yaml=yaml, keys=self.keys)
         expected = {f"{NAME}__{tool}" for tool in self.tools}
         self.gateway.until(lambda: expected <= set(self.gateway.tools()), 60, "all tools are listed")
 

@@ -42,7 +42,7 @@ def main():
     # Each part counts some of the names, in a file of its own.
     parts = [
         lambda: replays.counts(options.program, sources),
-        lambda: proposals.counts(options.program),
+        lambda: proposals.counts(options.program, sources),
         lambda: cuts.counts(options.program, sources, None if options.all else options.points, stores),
     ]
     total = collections.Counter()

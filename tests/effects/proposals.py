@@ -10,10 +10,14 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/mcp"), str(ROOT / "examples/propose")]
+from cuts import PYTHON, Pair, chosen  # noqa: E402
 from gateway import Gateway  # noqa: E402
 from shop import Shop  # noqa: E402
+from upstream import NAME  # noqa: E402
 
 MUTATIONS = 1_000
+# Of the first data set, each as a program.
+TASKS = 50
 KEYS = """, {id: ann, key: key-of-ann, tenant: acme}, {id: bob, key: key-of-bob, tenant: acme}, {id: far, key: key-of-far, tenant: far},
 {id: ann, key: key-of-other-ann, tenant: far}, {id: boss, key: key-of-boss, tenant: acme, roles: [approver]}"""
 PROGRAM = """from host import tools
@@ -140,8 +144,44 @@ tools: {{overrides: {{python_executor: {{rate_limit: 100000000}}, shop__get_arti
             shop.server.shutdown()
 
 
-def counts(program):
+def golds(pair, tasks):
+    """How many prompts the tasks need in all, each as a program that proposes its calls."""
+    base_url = f"http://127.0.0.1:{pair.gateway.port}"
+    caller, boss, prompts = Asked(base_url, "key-of-ann"), Asked(base_url, "key-of-boss"), 0
+    pair.gateway.until(lambda: pair.gateway.call("python_executor", {"code": ""})["success"], 120, "the interpreter is ready")
+    for calls in tasks:
+        lines = [f"tools[{f'{NAME}__{tool}'!r}](**{arguments!r})\n" for tool, arguments in calls]
+        reply, asked = caller.propose("from host import tools\n" + "".join(lines)), 0
+        while (reply.get("error_info") or {}).get("code") == "approval_required":
+            info = reply["error_info"]
+            asked += 1
+            approve(boss, info["approval"]["id"])
+            reply = caller.resume(info["run"])
+        assert reply["success"], reply
+        assert asked <= 1, f"{asked} prompts for {calls}"
+        prompts += asked
+    return prompts
+
+
+def prompts(program, tasks):
+    """Prints how many prompts the tasks need, whose tools all ask for approval."""
+    tools = sorted({tool for calls in tasks for tool, _ in calls})
+    overrides = {f"{NAME}__{tool}": {"approval": "always"} for tool in tools} | PYTHON
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(program, pathlib.Path(folder), None, tools, keys=KEYS, tools={"overrides": overrides})
+        try:
+            before = pair.effects()
+            count = golds(pair, tasks)
+            calls = sum(map(len, tasks))
+            assert pair.effects() - before == calls, "each call has one effect"
+        finally:
+            pair.stop()
+    print(f"prompts: {count} for {len(tasks)} tasks with {calls} calls that ask for approval")
+
+
+def counts(program, sources):
     """For `scripts/effects`."""
+    prompts(program, chosen(sources[0], TASKS))
     with started(program) as (base_url, key):
         count, passed = mutations(base_url, key)
     return {"mutations": count, "mutations_passed": passed}
