@@ -48,7 +48,7 @@ mod sandbox;
 mod serve;
 mod sessions;
 mod sign_ins;
-mod start_code;
+mod start_memory;
 mod target;
 mod tools;
 mod usage;

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
-    Common, Exit, ServeOptions, build_info, core_dumps, describe, load_config, local_gateway, present, start_code,
+    Common, Exit, ServeOptions, build_info, core_dumps, describe, load_config, local_gateway, present, start_memory,
 };
 use sekisho_api::{BoundListeners, LocalListener, Routes};
 use sekisho_config::{AnonymousAccess, Config, ConfigError, LogFormat, TelemetryConfig, Watcher};
@@ -72,7 +72,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         }
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        let releasing = tokio::spawn(start_code::release());
+        let releasing = tokio::spawn(start_memory::release());
         crate::serve_with(listening, &gateway, routes, shutdown(&gateway, signals)).await;
         reloading.abort();
         releasing.abort();
