@@ -1,8 +1,10 @@
-//! The code that only a start executes: most of what an idle gateway would keep resident.
+//! The memory that only a start needs: the code that it executes, and allocations that it freed. Both are most of what an idle gateway
+//! would keep resident.
 
 use std::ffi::c_void;
 use std::fs;
 use std::ops::Range;
+use std::ptr::null_mut;
 use std::time::Duration;
 
 use rustix::mm::{Advice, madvise};
@@ -10,9 +12,15 @@ use rustix::mm::{Advice, madvise};
 /// How long a start may take that loads documents and asks servers.
 const START: Duration = Duration::from_secs(5);
 
-/// Unmaps the pages of the program's code once it has started. What runs again is mapped again from the page cache.
+/// Returns the memory to the system once the gateway has started.
 pub(super) async fn release() {
     tokio::time::sleep(START).await;
+    release_code();
+    release_freed();
+}
+
+/// Unmaps the pages of the program's code. What runs again is mapped again from the page cache.
+fn release_code() {
     let mappings = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Some(code) = code_with(&mappings, code_with as *const () as usize) else { return };
     #[expect(unsafe_code, reason = "there is no safe way to advise the kernel about a mapping")]
@@ -20,6 +28,17 @@ pub(super) async fn release() {
     let released = unsafe { madvise(code.start as *mut c_void, code.len(), Advice::LinuxDontNeed) };
     if let Err(error) = released {
         tracing::debug!(%error, "the code that only the start executed stays resident");
+    }
+}
+
+/// Returns freed memory of all arenas, also of threads that have nothing to do: jemalloc returns it only while they allocate.
+fn release_freed() {
+    #[expect(unsafe_code, reason = "the allocator has no safe interface for it")]
+    // SAFETY: the name ends with a zero byte, and this command neither takes nor gives a value. 4096 is `MALLCTL_ARENAS_ALL`.
+    let failed =
+        unsafe { tikv_jemalloc_sys::mallctl(c"arena.4096.purge".as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
+    if failed != 0 {
+        tracing::debug!(failed, "the memory that the start freed stays resident");
     }
 }
 
