@@ -236,7 +236,7 @@ enum Command {
     },
     /// List and resolve your calls whose outcome is not known, at a running gateway.
     Effects(effects::EffectsCommand),
-    /// Export a recorded run as a file, or play one again: `sekisho run export ID`, `sekisho run replay FILE`.
+    /// List recorded runs, export one as a file, and play one again: `sekisho run export ID`, `sekisho run replay FILE`.
     Run(run::RunCommand),
     /// List, settle and resume your runs of programs at a running gateway; branch and save runs of agents.
     Runs(runs::RunsCommand),
