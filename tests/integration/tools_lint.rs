@@ -55,7 +55,7 @@ fn the_fixes_of_the_linter_can_be_pasted_and_its_score_is_the_exit_code() {
     std::fs::write(directory.path().join("pets.json"), document().to_string()).unwrap();
     write(&directory, "");
     let (before, found) = rules(&directory, "zoo__deletePet");
-    assert_eq!(found, ["lying_annotation"]);
+    assert_eq!(found, ["wrong_annotation"]);
     assert_eq!(rules(&directory, "zoo__listPets").1, ["undeclared_enum"]);
     assert_eq!(before, 75, "the mean of 60 and 90");
     for (arguments, code) in [

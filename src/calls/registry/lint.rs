@@ -4,9 +4,9 @@
 mod checks;
 mod enumerations;
 mod rules;
+mod similar_tools;
 #[cfg(test)]
 mod tests;
-mod twins;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -61,7 +61,7 @@ struct Described<'a> {
 }
 
 impl Snapshot {
-    /// The findings about the tools whose names begin with the prefix. Twins are looked for among all tools.
+    /// The findings about the tools whose names begin with the prefix. Similar tools are looked for among all tools.
     pub fn lint(&self, prefix: &str) -> LintReport {
         let tools: Vec<_> = self.tools().iter().map(|tool| Described::of(tool)).collect();
         LintReport::of(&tools, prefix)
@@ -70,9 +70,9 @@ impl Snapshot {
 
 impl LintReport {
     fn of(tools: &[Described<'_>], prefix: &str) -> Self {
-        let twins = twins::find(tools);
-        let wanted = tools.iter().zip(twins).filter(|(tool, _)| tool.name.starts_with(prefix));
-        let tools: Vec<_> = wanted.map(|(tool, twins)| LintedTool::of(tool, twins)).collect();
+        let similar = similar_tools::find(tools);
+        let wanted = tools.iter().zip(similar).filter(|(tool, _)| tool.name.starts_with(prefix));
+        let tools: Vec<_> = wanted.map(|(tool, similar)| LintedTool::of(tool, similar)).collect();
         let sum: u64 = tools.iter().map(|tool| u64::from(tool.score)).sum();
         let mean = sum.checked_div(tools.len() as u64).and_then(|mean| u32::try_from(mean).ok());
         Self { score: mean.unwrap_or(MAX_SCORE), tools }
@@ -80,9 +80,9 @@ impl LintReport {
 }
 
 impl LintedTool {
-    fn of(tool: &Described<'_>, twins: Vec<LintFinding>) -> Self {
+    fn of(tool: &Described<'_>, similar: Vec<LintFinding>) -> Self {
         let mut findings = checks::find(tool);
-        findings.extend(twins);
+        findings.extend(similar);
         let weights: u32 = findings.iter().map(|finding| finding.rule.text().weight).sum();
         let score = MAX_SCORE.saturating_sub(weights);
         Self { name: tool.name.to_owned(), source: tool.source.to_owned(), score, findings }

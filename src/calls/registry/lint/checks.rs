@@ -12,7 +12,7 @@ use sekisho_tool_search::stems;
 const MAX_NAMED: usize = 5;
 
 pub(super) fn find(tool: &Described<'_>) -> Vec<LintFinding> {
-    let checks = [description, undescribed_parameters, ambiguous_name, large_schema, lying_annotation];
+    let checks = [description, undescribed_parameters, ambiguous_name, large_schema, wrong_annotation];
     let mut found: Vec<_> = checks.into_iter().filter_map(|check| check(tool)).collect();
     found.extend(undeclared_enums(tool));
     found
@@ -95,7 +95,7 @@ fn large_schema(tool: &Described<'_>) -> Option<LintFinding> {
 }
 
 /// A claim that calls change nothing, of a tool whose name or description says the opposite.
-fn lying_annotation(tool: &Described<'_>) -> Option<LintFinding> {
+fn wrong_annotation(tool: &Described<'_>) -> Option<LintFinding> {
     if tool.has_sink {
         return None;
     }
@@ -107,7 +107,7 @@ fn lying_annotation(tool: &Described<'_>) -> Option<LintFinding> {
         _ => return None,
     };
     let kind_name: &'static str = kind.into();
-    let finding = LintFinding::new(Rule::LyingAnnotation, format!("{claim}, and its {place} says `{verb}`"))
+    let finding = LintFinding::new(Rule::WrongAnnotation, format!("{claim}, and its {place} says `{verb}`"))
         .fixed_by("sink", json!({"kind": kind_name}));
     Some(match kind {
         SinkKind::Delete | SinkKind::Pay => finding.fixed_by("dangerous", json!(true)),

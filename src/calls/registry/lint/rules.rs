@@ -28,10 +28,10 @@ pub enum Rule {
     UndescribedParameters,
     UndeclaredEnum,
     AmbiguousName,
-    TwinName,
-    TwinDescription,
+    SimilarName,
+    SimilarDescription,
     LargeSchema,
-    LyingAnnotation,
+    WrongAnnotation,
 }
 
 /// The rules of `rules.yaml`.

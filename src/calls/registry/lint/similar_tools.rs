@@ -9,7 +9,7 @@ use super::rules::{RULES, Rule};
 use super::{Described, LintFinding};
 use sekisho_tool_search::stems;
 
-/// Twins that a finding names.
+/// Tools that a finding names.
 const MAX_NAMED: usize = 3;
 
 /// The stems of verbs, with the stem that stands for all verbs of the same meaning.
@@ -26,13 +26,13 @@ static SAME_VERBS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
 /// The findings about each tool, in the order of the tools.
 pub(super) fn find(tools: &[Described<'_>]) -> Vec<Vec<LintFinding>> {
     let mut found: Vec<Vec<LintFinding>> = tools.iter().map(|_| Vec::new()).collect();
-    for (tool, others) in twins(tools, name_key) {
+    for (tool, others) in with_equal_keys(tools, name_key) {
         let problem = format!("a model takes its name for that of {}", named(&others));
-        found[tool].push(LintFinding::new(Rule::TwinName, problem));
+        found[tool].push(LintFinding::new(Rule::SimilarName, problem));
     }
-    for (tool, others) in twins(tools, description_key) {
+    for (tool, others) in with_equal_keys(tools, description_key) {
         let problem = format!("its description is nearly the same as the one of {}", named(&others));
-        let finding = LintFinding::new(Rule::TwinDescription, problem);
+        let finding = LintFinding::new(Rule::SimilarDescription, problem);
         let Described { source, description, .. } = tools[tool];
         let is_elsewhere = others.iter().all(|other| other.source != source);
         // The names of two sources tell their tools apart.
@@ -45,7 +45,7 @@ pub(super) fn find(tools: &[Described<'_>]) -> Vec<Vec<LintFinding>> {
 }
 
 /// Each tool that has the key of others, with the first of these.
-fn twins<'t, 'a>(
+fn with_equal_keys<'t, 'a>(
     tools: &'t [Described<'a>],
     key: fn(&Described<'_>) -> Option<Vec<String>>,
 ) -> Vec<(usize, Vec<&'t Described<'a>>)> {
