@@ -18,16 +18,16 @@ pub(super) fn offer(config: &Config) {
 }
 
 /// Shows on the terminal where the gateway is started how its user opens the console.
-pub(super) fn greet(config: &Config) {
+pub(super) fn offer_at_start(config: &Config) {
     let Ok(Some(gateway)) = local_gateway::find(config, &NamedCaller::administrator()) else { return };
     if let Some(url) = link(&gateway, true) {
         present::info(&format!("  The console, once, within 10 minutes, signed in as this machine's user:\n  {url}\n"));
     }
 }
 
-fn link(gateway: &Endpoint, greeting: bool) -> Option<String> {
+fn link(gateway: &Endpoint, at_start: bool) -> Option<String> {
     let remote = Remote::new(gateway).ok()?;
-    let reply = remote.post(&["console", "link"], &json!({"greeting": greeting})).ok()?;
+    let reply = remote.post(&["console", "link"], &json!({"at_start": at_start})).ok()?;
     reply["url"].as_str().map(str::to_owned)
 }
 

@@ -67,7 +67,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             let config = Config::clone(&gateway.configuration().current());
             if config.server.is_loopback() {
                 // The gateway answers once it serves, which it does meanwhile.
-                drop(std::thread::spawn(move || super::console::greet(&config)));
+                drop(std::thread::spawn(move || super::console::offer_at_start(&config)));
             }
         }
         log_notes(&gateway).await;

@@ -29,7 +29,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 const LIFETIME: Duration = Duration::from_secs(30);
 
 /// How long the link can be used that the gateway prints on the terminal where it is started.
-const LIFETIME_OF_GREETING: Duration = Duration::from_secs(600);
+const LIFETIME_AT_START: Duration = Duration::from_secs(600);
 
 /// Maximum bytes of the body of a request for a link.
 const MAX_BODY: usize = 1_024;
@@ -60,7 +60,7 @@ pub(super) struct LinkQuery {
 #[serde(default)]
 struct LinkRequest {
     /// It is printed where the gateway is started.
-    greeting: bool,
+    at_start: bool,
 }
 
 impl Default for Links {
@@ -92,8 +92,8 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
     let caller = administrator_on_socket(parts, &console.gateway).await?;
     let base = base(&console)?;
     let body = to_bytes(body, MAX_BODY).await.unwrap_or_default();
-    let LinkRequest { greeting } = serde_json::from_slice(&body).unwrap_or_default();
-    let lifetime = if greeting { LIFETIME_OF_GREETING } else { LIFETIME };
+    let LinkRequest { at_start } = serde_json::from_slice(&body).unwrap_or_default();
+    let lifetime = if at_start { LIFETIME_AT_START } else { LIFETIME };
     let code = console.links.create(caller, lifetime);
     let url = format!("{base}/console/open?code={}", code.as_str());
     Ok(Json(json!({"success": true, "url": url, "expires_in": lifetime.as_secs()})).into_response())
