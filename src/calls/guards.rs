@@ -22,7 +22,7 @@ use sekisho_core::tool_scope::matches;
 use sekisho_guards::{Choice, MAX_RULES_BYTES, Rules};
 
 pub use self::services::GuardServices;
-pub(crate) use self::texts::{texts_of, texts_of_value};
+pub(crate) use self::texts::{texts_of, texts_of_arguments, texts_of_value};
 
 /// Findings of one rule in one call that are recorded.
 const MAX_FOUND: usize = 8;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use sekisho_core::call::ToolOutput;
+use sekisho_core::call::{Arguments, ToolOutput};
 
 /// Members of blocks of content that are no text, where they have no sentence.
 const OPAQUE: [&str; 4] = ["blob", "data", "mimeType", "type"];
@@ -34,6 +34,13 @@ pub(crate) fn texts_of(output: &ToolOutput) -> Vec<Cow<'_, str>> {
 pub(crate) fn texts_of_value(value: &Value) -> Vec<Cow<'_, str>> {
     let mut texts = Vec::new();
     add_value(value, &mut texts);
+    texts
+}
+
+/// The texts of arguments, their names included.
+pub(crate) fn texts_of_arguments(arguments: &Arguments) -> Vec<Cow<'_, str>> {
+    let mut texts = Vec::new();
+    add_members(arguments, &[], &mut texts);
     texts
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Pipeline;
 use super::execute::Executed;
 use super::settlement::CallScope;
-use crate::guards::{Guard, texts_of, texts_of_value};
+use crate::guards::{Guard, texts_of, texts_of_arguments};
 use crate::policy::Permit;
 use crate::tool::{Tool, ValidArguments};
 use sekisho_config::{GuardFailure, OnMatch};
@@ -32,8 +32,7 @@ impl Pipeline {
         if guards.is_empty() {
             return Ok(());
         }
-        let sent = Value::Object(arguments.sent().clone());
-        let texts = texts_of_value(&sent);
+        let texts = texts_of_arguments(arguments.sent());
         for guard in guards {
             // Boxed, because few calls have a guard.
             let findings = Box::pin(self.examine(call, tool, guard, &texts)).await;

@@ -90,8 +90,12 @@ impl Pipeline {
     /// approval.
     async fn enter(self: &Arc<Self>, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
         let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::Unrecorded(None)) };
-        let (kind, access) = (RecordKind::of(call), self.policy.check_access(&tool, &call.caller));
-        if kind == RecordKind::Effect && (access.is_err() || !may_record(call, &tool)) {
+        let kind = RecordKind::of(call);
+        if kind == RecordKind::Effect && !may_record(call, &tool) {
+            return Ok(Entered::Unrecorded(None));
+        }
+        let access = self.policy.check_access(&tool, &call.caller);
+        if kind == RecordKind::Effect && access.is_err() {
             return Ok(Entered::Unrecorded(None));
         }
         // A narrower key of the same person, or a token with fewer scopes, gets no reply of a call that was made with more.

@@ -183,10 +183,12 @@ impl CallScope<'_> {
             if is_sent_otherwise {
                 self.arguments_digest = json::digest(valid.sent());
             }
-            if keeps_arguments(tool) && (is_sent_otherwise || tool.changes_arguments()) {
+            // Others than were kept when the tool was found.
+            let are_others = is_sent_otherwise || tool.changes_arguments();
+            if keeps_arguments(tool) && are_others {
                 self.arguments = kept(valid.sent());
             }
-            if let (Some(contents), Some(content)) = (self.contents, &mut self.content) {
+            if are_others && let (Some(contents), Some(content)) = (self.contents, &mut self.content) {
                 content.arguments = contents.arguments(valid.as_map());
             }
         }

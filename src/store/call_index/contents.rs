@@ -69,7 +69,7 @@ impl CallIndexStore {
             .fetch_optional(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
-        let last = last.map_or(i64::MIN, |(last,)| last).max(since.as_microsecond().saturating_sub(1));
-        self.remove_before("DELETE FROM call_contents WHERE time <= $1", last).await
+        let first = last.map_or(i64::MIN, |(last,)| last.saturating_add(1)).max(since.as_microsecond());
+        self.remove_in_parts("call_contents", first).await
     }
 }

@@ -32,18 +32,22 @@ impl CallIndexStore {
         let since = self.first_of_latest("indexed_calls", calls).await?.max(since);
         self.note_removal(since).await?;
         self.remove_before("DELETE FROM indexed_chunks WHERE last_time < $1", since).await?;
+        self.remove_in_parts("indexed_calls", since).await
+    }
+
+    /// Removes the entries of a table from before a moment, not all of them at once. Returns their number.
+    pub(super) async fn remove_in_parts(&self, table: &str, since: i64) -> Result<u64, StoreError> {
+        let failed = |error| self.0.failed(error);
         let mut removed = 0;
         loop {
-            let sql = format!(
-                "SELECT time FROM indexed_calls WHERE time < $1 ORDER BY time LIMIT 1 OFFSET {REMOVED_AT_ONCE}"
-            );
-            let next: Option<(i64,)> = sqlx::query_as(AssertSqlSafe(sql))
-                .bind(since)
-                .fetch_optional(&self.0.pool)
-                .await
-                .map_err(|error| self.0.failed(error))?;
+            let sql =
+                format!("SELECT time FROM {table} WHERE time < $1 ORDER BY time LIMIT 1 OFFSET {REMOVED_AT_ONCE}");
+            let next: Option<(i64,)> =
+                sqlx::query_as(AssertSqlSafe(sql)).bind(since).fetch_optional(&self.0.pool).await.map_err(failed)?;
             let last = next.map_or(since.saturating_sub(1), |(time,)| time);
-            removed += self.remove_before("DELETE FROM indexed_calls WHERE time <= $1", last).await?;
+            let sql = format!("DELETE FROM {table} WHERE time <= $1");
+            let part = sqlx::query(AssertSqlSafe(sql)).bind(last).execute(&self.0.pool).await.map_err(failed)?;
+            removed += part.rows_affected();
             if next.is_none() {
                 return Ok(removed);
             }
@@ -98,7 +102,7 @@ impl CallIndexStore {
         self.remove_before("DELETE FROM call_sums WHERE period = 0 AND time < $1", last).await.map(drop)
     }
 
-    pub(super) async fn remove_before(&self, statement: &'static str, moment: i64) -> Result<u64, StoreError> {
+    async fn remove_before(&self, statement: &'static str, moment: i64) -> Result<u64, StoreError> {
         let removed = sqlx::query(statement).bind(moment).execute(&self.0.pool).await;
         removed.map(|removed| removed.rows_affected()).map_err(|error| self.0.failed(error))
     }
