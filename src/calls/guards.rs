@@ -69,7 +69,7 @@ pub struct InvalidRulesFile {
 
 impl GuardRules {
     /// The rules of a configuration; `before` where it is the same one, so that a file that was changed behind it loosens nothing.
-    /// Errors: [`InvalidRulesFile`]: without it nothing would be found.
+    /// Errors: [`InvalidRulesFile`]: without it, or without rules in it, nothing would be found.
     pub(crate) fn of(config: &GuardsConfig, before: &Arc<Self>) -> Result<Arc<Self>, InvalidRulesFile> {
         if before.config == *config {
             return Ok(Arc::clone(before));
@@ -79,7 +79,11 @@ impl GuardRules {
             Some(file) => {
                 let problem = |problem| InvalidRulesFile { file: file.clone(), problem };
                 let text = read(file).map_err(problem)?;
-                Arc::new(Rules::parse(&text).map_err(|error| problem(error.to_string()))?)
+                let rules = Rules::parse(&text).map_err(|error| problem(error.to_string()))?;
+                match missing_in(&rules, config) {
+                    Some(missing) => return Err(problem(missing)),
+                    None => Arc::new(rules),
+                }
             }
         };
         let of = |direction: Direction| -> Vec<_> {
@@ -196,6 +200,23 @@ impl Guard {
     pub(crate) fn mask(&self, output: &mut ToolOutput) {
         self.striking.strike(output);
     }
+}
+
+/// The first detector or country of the configuration for which a file has no rule, so that nothing would be found.
+fn missing_in(rules: &Rules, config: &GuardsConfig) -> Option<String> {
+    let known = rules.countries();
+    for GuardRule { name, detect, directions, countries, .. } in &config.rules {
+        if let Some(country) = countries.iter().find(|country| !known.contains(country.as_str())) {
+            return Some(format!("it has no rule of the country {country:?} of tools.guards ({name})"));
+        }
+        for direction in directions {
+            if let Some(detector) = detect.iter().find(|detector| !rules.search_for(**detector, *direction)) {
+                let (detector, direction) = (detector.as_str(), direction.as_str());
+                return Some(format!("it has no rule of {detector} for {direction}, which tools.guards has ({name})"));
+            }
+        }
+    }
+    None
 }
 
 fn read(file: &Path) -> Result<String, String> {

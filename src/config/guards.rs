@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use sekisho_guards::{Detector, Direction};
+use sekisho_guards::{Detector, Direction, Rules};
 use serde::Deserialize;
 use url::Url;
 
@@ -20,6 +20,9 @@ const MAX_SERVICES: usize = 20;
 const MAX_TIMEOUT_MS: u64 = 60_000;
 /// Most bytes of a text that is sent to a service.
 const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// Beginnings of the names of sources.
+const SOURCES: [&str; 5] = ["builtin", "component:", "mcp:", "openapi:", "python:"];
 
 /// Nothing is looked at without a rule.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -168,6 +171,10 @@ impl GuardsConfig {
         for (index, rule) in self.rules.iter().enumerate() {
             let setting = format!("tools.guards.rules[{index}]");
             rule.check(&setting, &self.services, findings);
+            // The rules of a file are read later, and compared then.
+            if self.rules_file.is_none() {
+                rule.check_countries(&setting, findings);
+            }
             if !names.insert(&rule.name) {
                 findings.add(format!("{setting}.name"), "is a duplicate", "give each rule its own name");
             }
@@ -226,6 +233,25 @@ impl GuardRule {
                 findings.add(format!("{setting}.{key}"), "has a `*` that is not at the end", "write `crm__*`");
             }
         }
+        if let Some(source) = self.sources.iter().find(|source| !may_be_source(source)) {
+            let advice = "write `mcp:SERVER`, `openapi:COLLECTION`, `python:FILE`, `component:NAME` or `builtin`";
+            findings.add(format!("{setting}.sources"), format!("has {source:?}, which is no source"), advice);
+        }
+    }
+
+    /// A country without numbers, with which the rule would find none.
+    fn check_countries(&self, setting: &str, findings: &mut Findings) {
+        let rules = Rules::shipped();
+        let known = rules.countries();
+        if let Some(country) = self.countries.iter().find(|country| !known.contains(country.as_str())) {
+            let names: Vec<_> = known.iter().copied().collect();
+            let advice = format!("write some of {}, or remove the key for all", names.join(", "));
+            findings.add(
+                format!("{setting}.countries"),
+                format!("has {country:?}, of which no numbers are known"),
+                advice,
+            );
+        }
     }
 
     /// An action that a rule cannot take in its direction.
@@ -251,4 +277,10 @@ impl GuardRule {
             }
         }
     }
+}
+
+/// Whether a source may have the name, or a name that begins as the pattern.
+fn may_be_source(pattern: &str) -> bool {
+    let (beginning, is_pattern) = pattern.split_once('*').map_or((pattern, false), |(beginning, _)| (beginning, true));
+    SOURCES.iter().any(|kind| beginning.starts_with(*kind) || (is_pattern && kind.starts_with(beginning)))
 }

@@ -120,9 +120,9 @@ impl NameKind {
 }
 
 impl NameReference {
-    /// Whether a guard depends on it: a limit, or a requirement of `tools.overrides`.
+    /// Whether a guard depends on it: a limit, a requirement of `tools.overrides`, or a rule of `tools.guards`.
     fn is_of_guard(&self) -> bool {
-        self.setting.starts_with("tools.overrides.") || self.setting.starts_with("limits.")
+        ["tools.overrides.", "tools.guards.", "limits."].iter().any(|topic| self.setting.starts_with(*topic))
     }
 
     fn is_pattern(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Rules as data: `rules.yaml`, or a file in its place, read and compiled.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::anchors::Anchors;
 use crate::numbers::Check;
-use crate::{Detector, Direction};
+use crate::{Detector, Direction, known};
 
 /// Maximum bytes of a file of rules.
 pub const MAX_RULES_BYTES: u64 = 1 << 20;
@@ -132,6 +132,19 @@ impl Rules {
     /// The version that the file states.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// The countries whose personal numbers are found.
+    pub fn countries(&self) -> BTreeSet<&str> {
+        self.rules.iter().filter_map(|rule| rule.country.as_deref()).collect()
+    }
+
+    /// Whether a detector can find something in texts of this direction.
+    pub fn search_for(&self, detector: Detector, direction: Direction) -> bool {
+        let is_for = |rule: &Rule| {
+            rule.detector == detector && (rule.directions.is_empty() || rule.directions.contains(&direction))
+        };
+        known::finder(detector).is_some() || detector == Detector::HiddenText || self.rules.iter().any(is_for)
     }
 }
 

@@ -324,6 +324,13 @@ fn a_name_that_matches_nothing_is_named_with_the_nearest_one() {
             Some(("no tool has a name like \"crmm__*\"; did you mean `crm__*`?", false)),
         ),
         (rule, NameKind::Tool, "", "crm__delete*", Some(("no tool has a name like \"crm__delete*\"", false))),
+        (
+            "tools.guards.rules[0].tools[0]",
+            NameKind::Tool,
+            "",
+            "crm__fnid",
+            Some(("there is no tool \"crm__fnid\"; did you mean `crm__find`?", true)),
+        ),
         // Less depends on a filter.
         (
             filter,

@@ -187,6 +187,14 @@ fn every_rule_of_the_check_is_enforced() {
             "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails], sources: ['*b']}]}}",
             "tools.guards.rules[0].sources",
         ),
+        (
+            "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails], sources: [github]}]}}",
+            "tools.guards.rules[0].sources",
+        ),
+        (
+            "tools: {guards: {rules: [{name: a, on_match: block, detect: [personal_numbers], countries: [US]}]}}",
+            "tools.guards.rules[0].countries",
+        ),
         ("tools: {guards: {services: {a: {kind: generic, url: 'ftp://b'}}}}", "tools.guards.services.a.url"),
         ("tools: {guards: {services: {a: {kind: llama_guard, url: 'http://b'}}}}", "tools.guards.services.a.model"),
         ("tools: {transform: {arguments: [{name: a b, detect: [emails]}]}}", "tools.transform.arguments[0].name"),
