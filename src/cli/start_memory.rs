@@ -1,4 +1,4 @@
-//! The memory that only a start needs: the code that it executes, and allocations that it freed. Both are most of what an idle gateway
+//! The memory that only a start needs: the code and constants that it uses, and allocations that it freed. They are most of what an idle gateway
 //! would keep resident.
 
 use std::ffi::c_void;
@@ -19,15 +19,16 @@ pub(super) async fn release() {
     release_freed();
 }
 
-/// Unmaps the pages of the program's code. What runs again is mapped again from the page cache.
+/// Unmaps the pages of the program's code and constants. What is used again is mapped again from the page cache.
 fn release_code() {
-    let mappings = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let Some(code) = code_with(&mappings, code_with as *const () as usize) else { return };
-    #[expect(unsafe_code, reason = "there is no safe way to advise the kernel about a mapping")]
-    // SAFETY: the mapping is of a file and not writable, so that its pages are read from the file again.
-    let released = unsafe { madvise(code.start as *mut c_void, code.len(), Advice::LinuxDontNeed) };
-    if let Err(error) = released {
-        tracing::debug!(%error, "the code that only the start executed stays resident");
+    let mappings = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    for pages in unchanged_with(&mappings, unchanged_with as *const () as usize) {
+        #[expect(unsafe_code, reason = "there is no safe way to advise the kernel about a mapping")]
+        // SAFETY: the pages are of a file, not writable, and equal to the file, from which they are read again.
+        let released = unsafe { madvise(pages.start as *mut c_void, pages.len(), Advice::LinuxDontNeed) };
+        if let Err(error) = released {
+            tracing::debug!(%error, "code and constants of the start stay resident");
+        }
     }
 }
 
@@ -42,14 +43,39 @@ fn release_freed() {
     }
 }
 
-/// The addresses of the executable mapping of a file with this address, among lines of `/proc/self/maps` (proc(5)).
-fn code_with(mappings: &str, address: usize) -> Option<Range<usize>> {
-    mappings.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
-        (rest.starts_with("r-xp ") && rest.contains('/') && range.contains(&address)).then_some(range)
-    })
+/// One mapping of a file.
+struct Mapping<'a> {
+    addresses: Range<usize>,
+    file: &'a str,
+    is_writable: bool,
+    /// No page was changed in memory, as the loader does with constants that have addresses.
+    is_unchanged: bool,
+}
+
+/// The addresses of all mappings of the file that is mapped at `address` that cannot and did not change, by the lines of
+/// `/proc/self/smaps` (proc(5)).
+fn unchanged_with(smaps: &str, address: usize) -> Vec<Range<usize>> {
+    let mut mappings = Vec::<Mapping<'_>>::new();
+    for line in smaps.lines() {
+        if let Some(mapping) = mapping(line) {
+            mappings.push(mapping);
+        } else if let (Some(last), Some(size)) = (mappings.last_mut(), line.strip_prefix("Anonymous:")) {
+            last.is_unchanged = size.trim() == "0 kB";
+        }
+    }
+    let file = mappings.iter().find(|mapping| mapping.addresses.contains(&address)).map(|mapping| mapping.file);
+    let file = file.filter(|file| !file.is_empty());
+    let released = |mapping: &Mapping<'_>| Some(mapping.file) == file && !mapping.is_writable && mapping.is_unchanged;
+    mappings.into_iter().filter(released).map(|mapping| mapping.addresses).collect()
+}
+
+/// The mapping whose first line this is. Its file is empty for memory without one.
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let (addresses, rest) = line.split_once(' ')?;
+    let (start, end) = addresses.split_once('-')?;
+    let addresses = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
+    let file = rest.find('/').map_or("", |file| &rest[file..]);
+    Some(Mapping { addresses, file, is_writable: rest.as_bytes().get(1) != Some(&b'-'), is_unchanged: false })
 }
 
 #[cfg(test)]
@@ -57,19 +83,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_executable_mappings_of_files_are_released() {
-        let mappings = "1000-2000 r--p 00000000 fe:00 1 /usr/bin/sekisho\n2000-3000 r-xp 00001000 fe:00 1 /usr/bin/sekisho\n\
-                        3000-4000 rw-p 00002000 fe:00 1 /usr/bin/sekisho\n4000-5000 r-xp 00000000 00:00 0 \n";
-        assert_eq!(code_with(mappings, 0x2fff), Some(0x2000..0x3000));
-        for address in [0x1000, 0x3000, 0x4000, 0x5000] {
-            assert_eq!(code_with(mappings, address), None, "{address:x}");
-        }
+    fn only_unchanged_mappings_of_the_program_are_released() {
+        let unchanged = "Rss:  4 kB\nAnonymous:             0 kB\nVmFlags: rd\n";
+        let changed = "Rss:  4 kB\nAnonymous:             4 kB\nVmFlags: rd\n";
+        let of = "00000000 fe:00 1 ";
+        let smaps = format!(
+            "1000-2000 r--p {of}/usr/bin/sekisho\n{unchanged}2000-3000 r-xp {of}/usr/bin/sekisho\n{unchanged}\
+             3000-4000 r--p {of}/usr/bin/sekisho\n{changed}4000-5000 rw-p {of}/usr/bin/sekisho\n{unchanged}\
+             5000-6000 r--p {of}/usr/bin/sekisho\n6000-7000 r-xp {of}/usr/lib/libc.so.6\n{unchanged}\
+             7000-8000 r-xp 00000000 00:00 0 \n{unchanged}"
+        );
+        assert_eq!(unchanged_with(&smaps, 0x2fff), [0x1000..0x2000, 0x2000..0x3000]);
+        assert_eq!(unchanged_with(&smaps, 0x6000), [0x6000..0x7000]);
+        assert!(unchanged_with(&smaps, 0x7000).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_code_of_this_program_runs_on() {
-        let mappings = fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(code_with(&mappings, code_with as *const () as usize).is_some());
+    async fn this_program_runs_on() {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let released = unchanged_with(&smaps, unchanged_with as *const () as usize);
+        assert!(released.iter().any(|pages| pages.contains(&(unchanged_with as *const () as usize))));
         release().await;
     }
 }
