@@ -16,7 +16,7 @@ use super::room::Room;
 use super::{CheckedCall, Ending};
 use crate::call_ids::{self, CallIds, ProviderId};
 use crate::context;
-use crate::event::{Event, PausedCall};
+use crate::event::{Event, PausedCall, RunUsage};
 use crate::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
 use crate::meter::Meter;
 use crate::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
@@ -54,6 +54,8 @@ pub(super) struct Progress {
     is_resumed: bool,
     meter: Arc<Meter>,
     begun: Instant,
+    /// The usage before the current turn, and when that began.
+    turn_begun: (RunUsage, Instant),
     pub(super) compaction: Compaction,
     pub(super) room: Room,
 }
@@ -87,6 +89,7 @@ impl Progress {
             is_resumed: false,
             meter,
             begun: Instant::now(),
+            turn_begun: (RunUsage::default(), Instant::now()),
             compaction: Compaction::default(),
             room: Room::of(profile),
         }
@@ -128,6 +131,7 @@ impl Progress {
             return Err(Ending::Limit { status: "run_tokens", message });
         }
         self.meter.count(|used| used.turns += 1);
+        self.turn_begun = (used, Instant::now());
         Ok(())
     }
 
@@ -224,6 +228,7 @@ impl Progress {
             ModelChunk::Call(call) => self.add_call(call),
             ModelChunk::End { stop, usage } => {
                 self.stop = stop;
+                self.meter.answer_turn(&self.turn_begun);
                 self.room.reported(usage.prompt_tokens);
             }
         }
@@ -353,6 +358,7 @@ impl Progress {
         // A turn with only thoughts is no message.
         if turn.parts.iter().any(|part| !matches!(part, TurnPart::Thought(_))) {
             self.conversation.push(Message::Assistant(turn));
+            self.meter.keep_turn();
         }
         self.conversation.extend(self.answers.drain(..).map(Message::Tool));
     }
