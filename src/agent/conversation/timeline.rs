@@ -106,7 +106,7 @@ impl Turns {
         for text in messages {
             match stored::read(text)? {
                 Message::Assistant(turn) => {
-                    // Turns of an interrupted run have their usage in its journal alone.
+                    // Of turns of an interrupted run only the journal has the usage.
                     let in_journal = || of_journal.get(&turn.calls().next()?.id).cloned();
                     let used = stored::read_usage(text).or_else(in_journal);
                     read.turns.push((turn, used));
