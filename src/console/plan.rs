@@ -205,13 +205,13 @@ fn one_call(texts: &Texts, receipts: &Receipts, call: &StepCall, is_on: bool) ->
 /// The entries of its history, each with the time since the one before, and the calls of its steps.
 fn rows(texts: &Texts, receipts: &Receipts, plan: &PlanReply) -> Vec<Row> {
     let mut since = plan.summary.created_at.parse::<Timestamp>().ok();
-    let mut entry = |entry: &Entry| {
+    let step = |entry: &Entry| {
         let ended = entry.at.parse::<Timestamp>().ok()?;
         let begun = since.replace(ended).unwrap_or(ended).min(ended);
         let name = html! { span.tag { (texts.get(kind_text(entry.kind))) } " " (format::first_line(&entry.text)) };
         Some(Row { id: None, depth: 0, class: "turn", name, begun, ended: Some(ended), tokens: None, cost: None })
     };
-    let entries: Vec<_> = plan.history.iter().filter_map(&mut entry).collect();
+    let entries: Vec<_> = plan.history.iter().filter_map(step).collect();
     let calls = receipts.values().map(|call| timeline::row_of_call(texts, call, 1));
     entries.into_iter().chain(calls).collect()
 }

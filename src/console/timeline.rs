@@ -15,7 +15,7 @@ pub(super) const MAX_DRAWN: usize = 200;
 
 /// The width of the drawn column, and the least width of a step in it.
 const WIDTH: f64 = 1_000.0;
-const LEAST: f64 = 4.0;
+const LEAST: f64 = 8.0;
 
 /// A step.
 #[derive(Debug)]
@@ -162,12 +162,12 @@ mod tests {
             (150, Some(175), (500.0, 250.0)),
             // Wide enough to be seen, and within the column.
             (150, Some(150), (500.0, LEAST)),
-            (200, Some(200), (996.0, LEAST)),
+            (200, Some(200), (WIDTH - LEAST, LEAST)),
             // It goes on.
             (180, None, (800.0, 200.0)),
             // By clocks that differ.
             (90, Some(300), (0.0, 1_000.0)),
-            (300, Some(90), (996.0, LEAST)),
+            (300, Some(90), (WIDTH - LEAST, LEAST)),
         ] {
             let (x, width) = axis.place(at(begun), ended.map(at));
             let is_there = (x - place.0).abs() < 1e-6 && (width - place.1).abs() < 1e-6;
