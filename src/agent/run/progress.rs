@@ -239,10 +239,10 @@ impl Progress {
     /// limit may have cut off is answered here, with an error.
     /// Errors: there are no calls, so the run is complete, or more than the run may make.
     pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<CheckedCall>, Vec<RequestedCall>), Ending> {
-        let (text, count) = (self.turn.text(), self.turn.calls().count());
+        let count = self.turn.calls().count();
         let over = count == 0 && self.stop != StopReason::Pause
             || self.stop == StopReason::Refusal
-            || has_end_word(&text, &profile.end_words);
+            || self.turn.has_word(&profile.end_words);
         if over {
             return Err(Ending::Answered(self.stop));
         }
@@ -396,10 +396,4 @@ impl Progress {
     fn is_clients(&self, tool: &str) -> bool {
         self.client_tools.iter().any(|offered| offered.name == tool)
     }
-}
-
-/// Case does not count.
-fn has_end_word(text: &str, words: &[String]) -> bool {
-    let text = text.to_lowercase();
-    words.iter().any(|word| text.contains(&word.to_lowercase()))
 }
