@@ -95,14 +95,10 @@ async fn read(console: &Console, visit: &Visit, id: &str, after: usize) -> Resul
     });
     let history = console.gateway.history();
     let receipts = history.calls_of_agent(&visit.caller, ids.collect()).await?;
-    let tools_cost: Option<Decimal> = match receipts.values().find_map(|call| call.run.clone()) {
-        Some(run) => {
-            let filter = IndexFilter { run: Some(run.into_string()), ..IndexFilter::default() };
-            let calls = history.latest_calls(&visit.caller, filter, MAX_SUMMED).await?;
-            (calls.len() < MAX_SUMMED).then(|| calls.iter().map(|found| found.call.cost_usd).sum())
-        }
-        None => None,
-    };
+    let filter = IndexFilter { run: Some(found.run.id.clone()), ..IndexFilter::default() };
+    let calls = history.latest_calls(&visit.caller, filter, MAX_SUMMED).await?;
+    let is_whole = !calls.is_empty() && calls.len() < MAX_SUMMED;
+    let tools_cost = is_whole.then(|| calls.iter().map(|found| found.call.cost_usd).sum());
     Ok(Shown { found, receipts, tools_cost })
 }
 

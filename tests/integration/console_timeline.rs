@@ -73,14 +73,15 @@ async fn a_run_is_shown_as_steps_in_time_to_its_caller_alone() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    let (_, list) = answer(app.get("/admin/calls?tool=calculator").bearer_auth("key-of-ann")).await;
+    let run = path.rsplit('/').next().unwrap();
+    let (_, list) = answer(app.get(&format!("/admin/calls?run={run}")).bearer_auth("key-of-ann")).await;
+    assert_eq!(list["calls"].as_array().unwrap().len(), 2, "{list}");
     for call in list["calls"].as_array().unwrap() {
         assert!(page.contains(&format!("href=\"/console/calls/{}\"", call["call_id"].as_str().unwrap())), "{page}");
     }
     assert!(!page.contains("<live-page") && page.contains("href=\"/console/conversations/"), "{page}");
     assert!(ann.page(&format!("{path}?lang=ja")).await.contains("タイムライン"));
     // The conversation leads there, and the search does.
-    let run = path.rsplit('/').next().unwrap();
     let conversation = body["run"]["conversation_id"].as_str().unwrap();
     let page = ann.page(&format!("/console/conversations/{conversation}")).await;
     assert!(page.contains(&format!("href=\"{path}\"")), "{page}");
