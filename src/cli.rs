@@ -236,9 +236,11 @@ enum Command {
     },
     /// List and resolve your calls whose outcome is not known, at a running gateway.
     Effects(effects::EffectsCommand),
-    /// List recorded runs, export one as a file, and play one again: `sekisho run export ID`, `sekisho run replay FILE`.
+    /// The former name of `sekisho runs recorded`, `sekisho runs export` and `sekisho runs replay`.
+    #[command(hide = true)]
     Run(run::RunCommand),
-    /// List, settle and resume your runs of programs at a running gateway; branch and save runs of agents.
+    /// Runs of agents and programs at a running gateway: settle and resume programs, branch and save agents, export recorded ones
+    /// and play them again: `sekisho runs export ID`, `sekisho runs replay FILE`.
     Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
     Sessions(sessions::SessionsCommand),

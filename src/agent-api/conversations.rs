@@ -8,6 +8,7 @@ pub(super) mod execute;
 pub(super) mod logs;
 pub(super) mod of_api;
 pub(super) mod stored_input;
+pub(super) mod timeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -27,6 +27,7 @@ use sekisho_api::Routes;
 
 use self::background::BackgroundRuns;
 
+pub use self::conversations::timeline::TimelineBody;
 pub use self::conversations::{
     BackgroundRunBody, ConversationBody, MessageBody, RunBody, Status as ConversationStatus,
 };
@@ -71,6 +72,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(conversations::paused))
         .routes(routes!(conversations::show_run))
         .routes(routes!(conversations::execute::events))
+        .routes(routes!(conversations::timeline::show))
         .routes(routes!(conversations::execute::cancel))
         .routes(routes!(conversations::execute::resolve))
         .routes(routes!(conversations::logs::read))

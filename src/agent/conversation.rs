@@ -16,6 +16,7 @@ mod resume;
 pub mod run_event;
 mod session;
 pub mod stored;
+pub mod timeline;
 mod title;
 
 use std::fmt;

@@ -174,6 +174,12 @@ impl AssistantTurn {
         self.parts.iter().filter_map(text).collect()
     }
 
+    /// Whether its text has one of these words. Case does not count.
+    pub(super) fn has_word(&self, words: &[String]) -> bool {
+        let text = self.text().to_lowercase();
+        words.iter().any(|word| text.contains(&word.to_lowercase()))
+    }
+
     pub fn calls(&self) -> impl Iterator<Item = &RequestedCall> {
         self.parts.iter().filter_map(|part| match part {
             TurnPart::Call(call) => Some(call),

@@ -114,6 +114,26 @@ impl Meter {
         change(&mut self.used.lock());
     }
 
+    /// The model has answered a turn that began with this usage, at this moment.
+    pub(super) fn answer_turn(&self, (before, begun): &(RunUsage, Instant)) {
+        let now = self.used();
+        self.by_agent.answer_turn(RunUsage {
+            turns: 1,
+            tool_calls: 0,
+            prompt_tokens: now.prompt_tokens.saturating_sub(before.prompt_tokens),
+            completion_tokens: now.completion_tokens.saturating_sub(before.completion_tokens),
+            cached_tokens: now.cached_tokens.saturating_sub(before.cached_tokens),
+            cache_write_tokens: now.cache_write_tokens.saturating_sub(before.cache_write_tokens),
+            cost_usd: now.cost_usd.saturating_sub(before.cost_usd),
+            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+    }
+
+    /// The current turn is a message of the conversation from now on.
+    pub(super) fn keep_turn(&self) {
+        self.by_agent.keep_turn();
+    }
+
     /// Adds the numbers that are not counted turn by turn: of turns and calls, and the duration.
     /// `model`: its provider and id.
     pub(super) fn complete(&self, model: (&str, &str)) {

@@ -28,6 +28,16 @@ pub struct UsageByAgent {
     of_parent: Option<Arc<UsageByAgent>>,
     /// The charges for it, where they are stored with its rows.
     charges: Option<Arc<DeferredCharges>>,
+    turns: Arc<Mutex<OwnTurns>>,
+}
+
+/// The usage of each turn of the run itself. `None`: its model was cut off.
+#[derive(Debug, Default)]
+struct OwnTurns {
+    /// Of the turn that the model has answered last, until that is kept.
+    answered: Option<RunUsage>,
+    /// Of the turns that are messages of the conversation: at most as many as the run may have.
+    kept: Vec<Option<RunUsage>>,
 }
 
 impl UsageByAgent {
@@ -81,6 +91,28 @@ impl UsageByAgent {
         total
     }
 
+    /// The model has answered, and used so much for the turn.
+    pub(super) fn answer_turn(&self, used: RunUsage) {
+        self.turns.lock().answered = Some(used);
+    }
+
+    /// The usage of the turn that the model has answered last.
+    pub(super) fn of_turn(&self) -> Option<RunUsage> {
+        self.turns.lock().answered.clone()
+    }
+
+    /// The turn is a message of the conversation from now on.
+    pub(super) fn keep_turn(&self) {
+        let mut turns = self.turns.lock();
+        let used = turns.answered.take();
+        turns.kept.push(used);
+    }
+
+    /// The usage of the turns that became messages, in their order.
+    pub(super) fn take_turns(&self) -> Vec<Option<RunUsage>> {
+        std::mem::take(&mut self.turns.lock().kept)
+    }
+
     /// `model`: its provider and id.
     pub(super) fn add(&self, agent: &Arc<str>, model: (&str, &str), used: &RunUsage) {
         self.add_charged(agent, model, used, || {});
@@ -119,6 +151,21 @@ fn add_to(rows: &mut Vec<AgentUsage>, agent: &Arc<str>, (provider, model): (&str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_turn_has_its_own_usage_and_no_usage_of_a_sub_agent() {
+        let used = |prompt_tokens| RunUsage { prompt_tokens, ..RunUsage::default() };
+        let usage = UsageByAgent::default();
+        usage.answer_turn(used(1));
+        assert_eq!(usage.of_turn(), Some(used(1)));
+        usage.keep_turn();
+        let of_child = usage.of_sub_agent();
+        of_child.answer_turn(used(2));
+        of_child.keep_turn();
+        // Its model was cut off.
+        usage.keep_turn();
+        assert_eq!((usage.of_turn(), usage.take_turns()), (None, vec![Some(used(1)), None]));
+    }
 
     #[test]
     fn rows_are_by_agent_and_model_and_sum_exactly() {

@@ -114,7 +114,7 @@ pub(super) async fn open(
 ) -> Result<Response, ErrorReply> {
     meta.require_list_of_own()?;
     let wrong =
-        || CallError::new(ErrorCode::InvalidRequest, "`file` is no sealed file of `sekisho run export --sealed`");
+        || CallError::new(ErrorCode::InvalidRequest, "`file` is no sealed file of `sekisho runs export --sealed`");
     let sealed = SealedRun::parse(&body.file).ok_or_else(wrong)?;
     let file = gateway.pipeline.journals.recordings.open(&meta.caller, &sealed)?;
     Ok(reply::json(StatusCode::OK, &RecordedRunFile { file }))

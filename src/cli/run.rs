@@ -1,4 +1,5 @@
-//! `sekisho run`: recorded runs as files, and files that are played again.
+//! `sekisho runs recorded`, `export` and `replay`: recorded runs as files, and files that are played again. `sekisho run` is their
+//! hidden former name.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,19 +21,26 @@ mod agent;
 #[derive(Debug, Args)]
 pub(super) struct RunCommand {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<FormerAction>,
     #[command(flatten)]
     pub(super) identity: Identity,
 }
 
-#[derive(Debug, Default, Subcommand)]
-enum Action {
+#[derive(Debug, Subcommand)]
+enum FormerAction {
     /// List your recorded runs of agents and programs.
-    #[default]
     List,
+    #[command(flatten)]
+    Recorded(Action),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// List your recorded runs of agents and programs.
+    Recorded,
     /// Write a recorded run to a file, with the answers of models and tools, and the clocks and random numbers that it read.
     Export {
-        /// The id of a run, as `sekisho run` lists it.
+        /// The id of a run, as `sekisho runs recorded` lists it.
         run: String,
         /// The file; without it, standard output.
         #[arg(long, short, value_name = "FILE")]
@@ -46,8 +54,8 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct ReplayOptions {
-    /// A file of `sekisho run export`.
+pub(super) struct ReplayOptions {
+    /// A file of `sekisho runs export`.
     file: PathBuf,
     /// Another answer to a call: its id, or the number of a program's call, and a text or `@FILE`.
     #[arg(long, num_args = 2, value_names = ["call=ID", "output=@FILE"])]
@@ -74,16 +82,23 @@ struct ChangedCall {
 }
 
 pub(super) fn run(common: &Common, command: RunCommand) -> Exit {
-    let RunCommand { action, identity } = command;
-    match action.unwrap_or_default() {
-        Action::List => with_remote_as(common, &identity.caller(), |remote| {
+    let action = match command.action {
+        Some(FormerAction::Recorded(action)) => action,
+        Some(FormerAction::List) | None => Action::Recorded,
+    };
+    act(common, action, &command.identity)
+}
+
+pub(super) fn act(common: &Common, action: Action, identity: &Identity) -> Exit {
+    match action {
+        Action::Recorded => with_remote_as(common, &identity.caller(), |remote| {
             Ok(present::listed::<RecordedRunBody>(&remote.get_all(&["recorded-runs"], &[])?, common.json))
         }),
         Action::Export { run, output, sealed } => with_remote_as(common, &identity.caller(), |remote| {
             let found = remote.get(&["recorded-runs", &run], if sealed { &[("sealed", "true")] } else { &[] })?;
             Ok(write(found["file"].as_str().unwrap_or_default(), output.as_deref()))
         }),
-        Action::Replay(options) => replay(common, &identity, &options).unwrap_or_else(|problem| {
+        Action::Replay(options) => replay(common, identity, &options).unwrap_or_else(|problem| {
             present::problem(&problem);
             Exit::WrongCommandLine
         }),

@@ -1,4 +1,4 @@
-//! `sekisho runs`: runs of programs that stopped, and branches and cases of agents' runs, at a running gateway.
+//! `sekisho runs`: runs of programs that stopped, branches and cases of agents' runs, and recorded runs, at a running gateway.
 
 #[cfg(feature = "agent")]
 mod agents;
@@ -9,22 +9,29 @@ use serde_json::{Value, json};
 
 use super::call::{self, Identity};
 use super::local_gateway::with_remote_as;
-use super::{Common, Exit, present};
+use super::{Common, Exit, present, run as recorded};
 use sekisho_api::ProgramRunBody;
 use sekisho_calls::journals::UnknownCall;
 
 #[derive(Debug, Args)]
 pub(super) struct RunsCommand {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<OfRuns>,
     #[command(flatten)]
     pub(super) identity: Identity,
 }
 
-#[derive(Debug, Default, Subcommand)]
+#[derive(Debug, Subcommand)]
+enum OfRuns {
+    #[command(flatten)]
+    Kept(Action),
+    #[command(flatten)]
+    Recorded(recorded::Action),
+}
+
+#[derive(Debug, Subcommand)]
 enum Action {
     /// List your runs of programs that have not ended.
-    #[default]
     List,
     /// Show the calls of a run whose outcome is not known.
     Show {
@@ -72,7 +79,11 @@ struct Outcome {
 }
 
 pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
-    let action = command.action.unwrap_or_default();
+    let action = match command.action {
+        Some(OfRuns::Recorded(action)) => return recorded::act(common, action, &command.identity),
+        Some(OfRuns::Kept(action)) => action,
+        None => Action::List,
+    };
     with_remote_as(common, &command.identity.caller(), |remote| match &action {
         Action::List => Ok(present::listed::<ProgramRunBody>(&remote.get_all(&["runs"], &[])?, common.json)),
         Action::Show { run } => Ok(unsettled(common, &remote.get(&["runs", run], &[])?)),

@@ -146,7 +146,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 36] = [
+    const REMOTE: [&[&str]; 38] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -169,6 +169,8 @@ mod tests {
         &["runs", "settle", "x", "--not-made"],
         &["runs", "branch", "x"],
         &["runs", "save", "x", "--as", "y"],
+        &["runs", "export", "x"],
+        &["run", "list"],
         &["eval", "x", "--live"],
         &["sessions", "show", "x"],
         &["catalogue"],

@@ -8,8 +8,9 @@ use maud::{Markup, html};
 
 use super::call_path::CallPath;
 use super::text::Texts;
+use super::timeline::Row;
 use super::visit::Visit;
-use super::{Console, calls, format};
+use super::{Console, calls, format, timeline};
 use sekisho_core::call::CallId;
 use sekisho_core::error::CallError;
 use sekisho_core::record::CallSummary;
@@ -44,6 +45,13 @@ impl CallTree {
                 }
             }
         }
+    }
+
+    /// The call and the calls below it, as steps in time.
+    pub(super) fn rows(&self, texts: &Texts, root: &CallSummary) -> Vec<Row> {
+        let depth = |call: &CallSummary| call.depth.saturating_sub(root.depth) as usize;
+        let below = self.below.values().flatten().map(|call| &**call);
+        std::iter::once(root).chain(below).map(|call| timeline::row_of_call(texts, call, depth(call))).collect()
     }
 
     /// In the order in which they ended, as far as `left` calls may still be drawn.

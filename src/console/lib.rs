@@ -59,6 +59,8 @@ mod python_tools;
 mod resources;
 mod result;
 mod results;
+#[cfg(feature = "agent")]
+mod run;
 mod schema_form;
 mod schema_table;
 mod search;
@@ -69,6 +71,7 @@ mod snippets;
 mod sorting;
 mod submitted;
 mod text;
+mod timeline;
 mod tool;
 mod tools;
 mod try_it;
@@ -202,6 +205,8 @@ fn routes_of_agents() -> Router<Arc<Console>> {
     Router::new()
         .route("/console/conversations", get(conversations::page).post(conversations::create))
         .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))
+        .route("/console/runs/{id}", get(run::page))
+        .route("/console/runs/{id}/compare", get(run::compare::page))
         .route("/console/runs/{id}/events", get(conversation::events))
         .route("/console/plans", get(plans::page).post(plans::create))
         .route("/console/plans/{id}", get(plan::page).post(plan::act))

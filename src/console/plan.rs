@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, Request, State};
 use axum::http::Method;
 use axum::response::Response;
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::acts::Act;
@@ -14,8 +15,9 @@ use super::frame::{self, Head, Section};
 use super::plans::{self, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
+use super::timeline::Row;
 use super::visit::{TOKEN_FIELD, Visit, Watcher};
-use super::{Console, error_page, format, redirect};
+use super::{Console, error_page, format, redirect, timeline};
 use sekisho_agent::plan::{Entry, EntryKind, PlanStatus, Step, StepCall, StepStatus, Used};
 use sekisho_agent_api::PlanReply;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -98,6 +100,7 @@ fn show(visit: &Visit, receipts: &Receipts, plan: &PlanReply) -> Markup {
                     section aria-labelledby="answer" { h2 #answer { (texts.get("plan-answer")) } div.notice.good { div.prose { (format::text(&plan.answer)) } } }
                 }
                 (used(&texts, &plan.usage))
+                (timeline::section(&texts, rows(&texts, receipts, plan)))
                 (history(&texts, &plan.history))
             }
         },
@@ -197,6 +200,20 @@ fn one_call(texts: &Texts, receipts: &Receipts, call: &StepCall, is_on: bool) ->
             None => span.quiet.small { " " (texts.get("chat-no-receipt")) },
         }
     }
+}
+
+/// The entries of its history, each with the time since the one before, and the calls of its steps.
+fn rows(texts: &Texts, receipts: &Receipts, plan: &PlanReply) -> Vec<Row> {
+    let mut since = plan.summary.created_at.parse::<Timestamp>().ok();
+    let step = |entry: &Entry| {
+        let ended = entry.at.parse::<Timestamp>().ok()?;
+        let begun = since.replace(ended).unwrap_or(ended).min(ended);
+        let name = html! { span.tag { (texts.get(kind_text(entry.kind))) } " " (format::first_line(&entry.text)) };
+        Some(Row { id: None, depth: 0, class: "turn", name, begun, ended: Some(ended), tokens: None, cost: None })
+    };
+    let entries: Vec<_> = plan.history.iter().filter_map(step).collect();
+    let calls = receipts.values().map(|call| timeline::row_of_call(texts, call, 1));
+    entries.into_iter().chain(calls).collect()
 }
 
 fn used(texts: &Texts, used: &Used) -> Markup {

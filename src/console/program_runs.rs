@@ -10,18 +10,24 @@ use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
+use super::call_tree::CallTree;
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};
 use super::submitted::Submitted;
 use super::text::Texts;
+use super::timeline::Row;
 use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, list, redirect};
+use super::{Console, error_page, format, list, redirect, timeline};
 use sekisho_api::list::Page;
 use sekisho_api::{ProgramRunBody, UnsettledRunBody};
 use sekisho_calls::journals::UnknownCall;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{IndexFilter, IndexedCall};
 
 const PATH: &str = "/console/program-runs";
+
+/// Maximum executions of a run whose calls are shown: the latest.
+const MAX_ATTEMPTS: usize = 10;
 
 /// The outcomes, as the route names them, with the ids of their texts.
 const OUTCOMES: [(&str, &str); 3] =
@@ -39,12 +45,21 @@ pub(super) async fn page(
 
 /// `GET /console/program-runs/{id}`.
 pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let found = match visit.require(Act::SeeRuns) {
-        Ok(()) => visit.fetch::<UnsettledRunBody>(&console, &route_of(&id)).await,
-        Err(error) => Err(error),
-    };
-    let shown = found.map(|run| show_one(&visit, &run));
-    visit.answer(shown)
+    let page = read(&console, &visit, &id).await;
+    visit.answer(page)
+}
+
+async fn read(console: &Console, visit: &Visit, id: &str) -> Result<Markup, CallError> {
+    visit.require(Act::SeeRuns)?;
+    let run: UnsettledRunBody = visit.fetch(console, &route_of(id)).await?;
+    let filter = IndexFilter { run: Some(run.id.clone()), ..IndexFilter::default() };
+    let attempts = console.gateway.history().latest_calls(&visit.caller, filter, MAX_ATTEMPTS).await?;
+    let mut rows = Vec::new();
+    for IndexedCall { call, .. } in &attempts {
+        let tree = CallTree::of(console, visit, call.id, call.nested).await?;
+        rows.extend(tree.rows(&visit.texts(), call));
+    }
+    Ok(show_one(visit, &run, rows))
 }
 
 /// `POST /console/program-runs/{id}`: settles a call.
@@ -95,7 +110,7 @@ fn show(visit: &Visit, after: &str, found: &Page<ProgramRunBody>) -> Markup {
     frame::page(visit, Some(Section::ProgramRuns), &head, &table.show_page(found, after, address, list::older))
 }
 
-fn show_one(visit: &Visit, run: &UnsettledRunBody) -> Markup {
+fn show_one(visit: &Visit, run: &UnsettledRunBody, rows: Vec<Row>) -> Markup {
     let texts = visit.texts();
     let title = texts.with("program-run-title", [("id", format::text(&run.id).into_owned().into())]);
     let token = visit.form_token().filter(|_| visit.may(Act::SettleRuns));
@@ -106,6 +121,7 @@ fn show_one(visit: &Visit, run: &UnsettledRunBody) -> Markup {
             p { (texts.get("program-run-help")) }
         }
         @for call in &run.unknown_calls { (unknown_call(&texts, token.as_deref(), &run.id, call)) }
+        (timeline::section(&texts, rows))
         p { a href=(PATH) { "← " (texts.get("nav-program-runs")) } }
     };
     frame::page(visit, Some(Section::ProgramRuns), &Head::new(&title), &body)

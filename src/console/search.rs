@@ -102,12 +102,16 @@ async fn by_id(console: &Console, visit: &Visit, id: &str) -> Vec<Hit> {
     if sessions.iter().any(|session| session.session == *id) {
         found.push(hit("search-session", interpreter_sessions::path_of(id)));
     }
-    // A run is shown by its conversation.
+    // A run in the background that has not begun is shown by its conversation.
     if visit.may(Act::SeeConversations)
         && let Ok(run) = visit.fetch::<Value>(console, &format!("/api/runs/{}", encoded(id))).await
         && let Some(conversation) = run["conversation_id"].as_str()
     {
-        found.push(hit("search-run", format!("/console/conversations/{}", encoded(conversation))));
+        let page = match run.get("run_id") {
+            Some(Value::Null) => format!("/console/conversations/{}", encoded(conversation)),
+            _ => format!("/console/runs/{}", encoded(id)),
+        };
+        found.push(hit("search-run", page));
     }
     found
 }

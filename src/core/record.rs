@@ -288,7 +288,8 @@ impl CallSummary {
 
 fn run_of(call: &CallContext, error: Option<&CallError>) -> Option<Box<str>> {
     let scopes = &call.charging.scopes;
-    let of_agent = scopes.request.as_deref().filter(|_| scopes.is_run);
+    let of_conversation = call.origin.run.as_deref();
+    let of_agent = of_conversation.or_else(|| scopes.request.as_deref().filter(|_| scopes.is_run));
     let of_program = || call.resumption.run.as_ref().or_else(|| error?.run()).map(|run| &**run);
     of_agent.or_else(of_program).map(|run| shortened(run).into())
 }

@@ -206,7 +206,7 @@ pub enum RunFileError {
     Line { line: usize, problem: String },
     #[error("the file has version {0}, and this program reads {VERSION}; use a newer sekisho")]
     Version(u32),
-    #[error("the first line is no header; give a file of `sekisho run export`")]
+    #[error("the first line is no header; give a file of `sekisho runs export`")]
     NoHeader,
     #[error("the last line is no end: the file was cut off; export the run again")]
     NoEnd,

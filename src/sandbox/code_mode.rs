@@ -259,6 +259,7 @@ impl<'a> ProgramTools<'a> {
                 trace: telemetry::current().or_else(|| outer.origin.trace.clone()),
                 session: outer.origin.session.clone(),
                 values_of: outer.origin.values_of.clone(),
+                run: outer.origin.run.clone(),
                 user_text: outer.origin.user_text.clone(),
                 asked: outer.origin.asked.clone(),
                 claimed_user: outer.origin.claimed_user.clone(),

@@ -31,11 +31,26 @@ async function converse(page) {
     check(await calls.nth(0).locator("ol.path").isVisible(), "a call does not open its path");
     await calls.nth(1).locator("summary").first().click();
     await pages.judge(page, "conversation-open");
+    const run = await page.locator("main a[href^='/console/runs/']").first().getAttribute("href");
     const receipt = await calls.nth(0).locator("a[href^='/console/calls/']").getAttribute("href");
     await page.goto(url + receipt);
     check((await page.textContent("h1")).includes("calculator"), "the receipt is not that of the call");
     await page.goBack();
-    return new URL(page.url()).pathname;
+    return [new URL(page.url()).pathname, run];
+}
+
+/** The timeline of a run: a bar for each step, in the order of time, and thoughts that open. */
+async function timeline(page, run) {
+    await page.goto(url + run);
+    const bars = await page.locator("td.drawn rect").evaluateAll((all) => all.map((bar) => Number(bar.getAttribute("x"))));
+    check(bars.length === 4, `${bars.length} steps are drawn`);
+    check(bars.every((x, at) => at === 0 || x >= bars[at - 1]), `the steps are drawn at ${bars}`);
+    await page.locator("table.timeline summary", { hasText: "Thoughts" }).first().click();
+    check(await page.locator("details.thought .prose").first().isVisible(), "the thoughts do not open");
+    await pages.judge(page, "timeline-open");
+    await page.fill("#with", run.split("/").pop());
+    await press(page, "main form.filters button", /compare\?with=/);
+    check((await page.textContent("main")).includes("Their steps are equal."), "a run differs from itself");
 }
 
 async function plan(page) {
@@ -111,7 +126,8 @@ async function tryIt(page, name) {
 async function everything() {
     const { context, page } = await pages.open(wide);
     await pages.signIn(page, key);
-    const conversation = await converse(page);
+    const [conversation, run] = await converse(page);
+    await timeline(page, run);
     const finished = await plan(page);
     const [model, skill, tenant] = await resources(page);
     await tryIt(page, "tried");
@@ -151,7 +167,8 @@ async function everything() {
     await narrow.context.close();
 
     await pages.everyWay(key, [
-        ["conversations", "/console/conversations"], ["conversation", conversation], ["plans", "/console/plans"],
+        ["conversations", "/console/conversations"], ["conversation", conversation],
+        ["run", run], ["runs-compared", `${run}/compare?with=${run.split("/").pop()}`], ["plans", "/console/plans"],
         ["plan", finished], ["models", "/console/models"], ["model", model], ["skills", "/console/skills"], ["skill", skill], ["tenants", "/console/tenants"],
         ["tenant", tenant], ["costs", "/console/costs"], ["connect", "/console/connect"], ["nested", "/console/tools/nested"],
     ]);

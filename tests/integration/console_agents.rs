@@ -196,6 +196,7 @@ async fn a_plan_is_approved_and_its_checklist_fills() {
     assert!(page.contains("2 of 2 steps are done") && page.contains("is warmer than Tokyo"), "{page}");
     assert_eq!(page.matches("<li class=\"completed\">").count(), 2, "{page}");
     assert!(!page.contains("live-page") && !page.contains("name=\"act\""), "nothing can be done with it: {page}");
+    assert!(page.contains("<h2 id=\"timeline\">Timeline</h2>") && page.contains("<rect class=\"turn\""), "{page}");
     let events = ann.get(&format!("{path}/events")).send().await.unwrap().text().await.unwrap();
     assert!(events.contains("event: finished"), "{events}");
     let csv = ann.page("/console/plans?format=csv").await;

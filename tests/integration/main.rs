@@ -48,6 +48,7 @@ mod console_runs;
 mod console_search;
 mod console_servers;
 mod console_sign_ins;
+mod console_timeline;
 mod conversations;
 mod datainsight;
 mod departures;

@@ -53,7 +53,7 @@ async fn exported(app: &TestApp) -> (TempDir, PathBuf) {
 
 fn replay(folder: &TempDir, file: &Path, options: &[&str]) -> (Option<i32>, Value) {
     let mut command = sekisho(folder);
-    let output = command.args(["--json", "run", "replay", file.to_str().unwrap()]).args(options).output().unwrap();
+    let output = command.args(["--json", "runs", "replay", file.to_str().unwrap()]).args(options).output().unwrap();
     let shown = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| Value::String(text(&output)));
     (output.status.code(), shown)
 }

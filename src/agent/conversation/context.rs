@@ -88,6 +88,7 @@ impl ConversationRuns {
         let of_run = (&*run.id, &*run.agent);
         let max_bytes = request.profile.max_result_bytes;
         let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, (usage.clone(), charges), max_bytes);
+        _ = request.toolbox.run.set(Arc::clone(&live.id));
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
         let found = additions::workspace(&request, self.gateway().workspaces()).await;
         // Files that could not be listed are not gone.

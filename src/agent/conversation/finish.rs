@@ -12,9 +12,9 @@ use super::outcome::Outcome;
 use super::run_event::{RunEvent, SystemSubtype};
 use super::title::{Untitled, first_line};
 use super::{ConversationRuns, RunReply, add, recovery, resume, stored, system};
-use crate::Message;
 use crate::event_log::EventLog;
 use crate::message::{ToolMessage, UserMessage};
+use crate::{Message, RunUsage, plan};
 use sekisho_calls::budget::TakenCharges;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
@@ -59,7 +59,7 @@ impl ConversationRuns {
         let open: Vec<_> = paused.iter().filter(|open| is_open(open)).cloned().collect();
         answers.extend(resume::known_answers(self.store(), &open, request.user_input.is_some()).await?);
         resume::end_calls_not_made(self.store(), &paused, &answers).await?;
-        let messages = written(&run, answers, added);
+        let messages = written(&run, answers, &added, usage.take_turns());
         let is_untitled = title.is_none() && run.status == RunStatus::Succeeded;
         let title = match run.status {
             RunStatus::Succeeded | RunStatus::Paused => title.or_else(|| first_line(&run.user_input)),
@@ -117,10 +117,20 @@ fn lock_lost() -> CallError {
 }
 
 /// The messages that the run adds to its conversation: answers to calls of the run before, the user's message, and the
-/// messages after it.
-fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>) -> Vec<String> {
-    let messages = answers.into_iter().map(Message::Tool).chain(said(run)).chain(added);
-    messages.map(|message| stored::write(&message)).collect()
+/// messages after it, of which the turns have their usage.
+fn written(
+    run: &ConversationRun,
+    answers: Vec<ToolMessage>,
+    added: &[Message],
+    turns: Vec<Option<RunUsage>>,
+) -> Vec<String> {
+    let mut turns = turns.into_iter();
+    let before = answers.into_iter().map(Message::Tool).chain(said(run));
+    let added = added.iter().map(|message| {
+        let used = message.as_assistant().and_then(|_| turns.next().flatten());
+        stored::write_turn(message, used.map(|used| plan::Used::from(&used)).as_ref())
+    });
+    before.map(|message| stored::write(&message)).chain(added).collect()
 }
 
 /// The user's message; nothing where the run went on with calls of the one before.

@@ -22,7 +22,7 @@ use super::stored;
 use crate::message::{AssistantTurn, ToolMessage};
 use crate::toolbox::{RecordedCall, ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use crate::usage::UsageByAgent;
-use crate::{Message, ToolDescription, Toolbox, TurnObserver};
+use crate::{Message, ToolDescription, Toolbox, TurnObserver, plan};
 use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 use sekisho_core::failpoint;
 use sekisho_store::{
@@ -115,7 +115,8 @@ impl Journal {
     pub(super) fn observer(self: &Arc<Self>) -> TurnObserver {
         let journal = Arc::clone(self);
         TurnObserver::new(move |turn: AssistantTurn| {
-            let message = Some(stored::write(&Message::Assistant(turn)));
+            let used = journal.usage.of_turn().map(|used| plan::Used::from(&used));
+            let message = Some(stored::write_turn(&Message::Assistant(turn), used.as_ref()));
             let mut current = journal.turn.lock();
             *current = CurrentTurn { number: current.number + 1, message };
         })

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Message;
 use crate::message::AssistantTurn;
+use crate::plan::Used;
 
 /// Grows when the form changes so that earlier programs cannot read it.
 const VERSION: u32 = 1;
@@ -12,6 +13,15 @@ const VERSION: u32 = 1;
 struct Written<'a> {
     version: u32,
     message: &'a Message,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<&'a Used>,
+}
+
+/// The usage beside a turn, which earlier programs neither write nor read.
+#[derive(Deserialize)]
+struct ReadUsage {
+    #[serde(default)]
+    used: Option<Used>,
 }
 
 #[derive(Deserialize)]
@@ -21,8 +31,18 @@ struct Read {
 }
 
 pub fn write(message: &Message) -> String {
+    write_turn(message, None)
+}
+
+/// A turn with its usage, where that is known.
+pub(super) fn write_turn(message: &Message, used: Option<&Used>) -> String {
     // Never fails: a message has no map with keys that are not strings.
-    serde_json::to_string(&Written { version: VERSION, message }).unwrap_or_default()
+    serde_json::to_string(&Written { version: VERSION, message, used }).unwrap_or_default()
+}
+
+/// The usage of a turn; `None` where it is not known.
+pub(super) fn read_usage(text: &str) -> Option<Used> {
+    serde_json::from_str::<ReadUsage>(text).ok()?.used
 }
 
 /// Errors: why the text is no message that this program can read.
@@ -90,6 +110,15 @@ mod tests {
         let turn = AssistantTurn::new("It is", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
         let expected = r#"{"version":1,"message":{"assistant":{"parts":[{"text":"It is"},{"call":{"id":"1","tool":"add","arguments":"{}"}}]}}}"#;
         assert_eq!(write(&Message::Assistant(turn)), expected);
+    }
+
+    #[test]
+    fn a_turn_is_read_with_and_without_its_usage() {
+        let message = Message::Assistant(AssistantTurn::new("so", []));
+        let used = Used { prompt_tokens: 7, cost_usd: "0.000001".parse().unwrap(), ..Used::default() };
+        let with_usage = write_turn(&message, Some(&used));
+        assert_eq!((read(&with_usage), read_usage(&with_usage)), (Ok(message.clone()), Some(used)));
+        assert_eq!(read_usage(&write(&message)), None);
     }
 
     #[test]

@@ -170,7 +170,7 @@ pub struct PlanState {
     pub(super) last_event: u64,
 }
 
-/// What the runs of a plan used.
+/// The usage of the runs of a plan, or of a turn of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Used {
     pub turns: u32,
@@ -320,6 +320,14 @@ impl CallMade {
     /// Whatever the order of their names.
     fn read_arguments(&self) -> Value {
         serde_json::from_str(&self.arguments).unwrap_or_default()
+    }
+}
+
+impl From<&RunUsage> for Used {
+    fn from(used: &RunUsage) -> Self {
+        let mut new = Self::default();
+        new.set(used);
+        new
     }
 }
 

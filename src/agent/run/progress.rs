@@ -16,7 +16,7 @@ use super::room::Room;
 use super::{CheckedCall, Ending};
 use crate::call_ids::{self, CallIds, ProviderId};
 use crate::context;
-use crate::event::{Event, PausedCall};
+use crate::event::{Event, PausedCall, RunUsage};
 use crate::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
 use crate::meter::Meter;
 use crate::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
@@ -54,6 +54,8 @@ pub(super) struct Progress {
     is_resumed: bool,
     meter: Arc<Meter>,
     begun: Instant,
+    /// The usage before the current turn, and when that began.
+    turn_begun: (RunUsage, Instant),
     pub(super) compaction: Compaction,
     pub(super) room: Room,
 }
@@ -87,6 +89,7 @@ impl Progress {
             is_resumed: false,
             meter,
             begun: Instant::now(),
+            turn_begun: (RunUsage::default(), Instant::now()),
             compaction: Compaction::default(),
             room: Room::of(profile),
         }
@@ -128,6 +131,7 @@ impl Progress {
             return Err(Ending::Limit { status: "run_tokens", message });
         }
         self.meter.count(|used| used.turns += 1);
+        self.turn_begun = (used, Instant::now());
         Ok(())
     }
 
@@ -224,6 +228,7 @@ impl Progress {
             ModelChunk::Call(call) => self.add_call(call),
             ModelChunk::End { stop, usage } => {
                 self.stop = stop;
+                self.meter.answer_turn(&self.turn_begun);
                 self.room.reported(usage.prompt_tokens);
             }
         }
@@ -234,10 +239,10 @@ impl Progress {
     /// limit may have cut off is answered here, with an error.
     /// Errors: there are no calls, so the run is complete, or more than the run may make.
     pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<CheckedCall>, Vec<RequestedCall>), Ending> {
-        let (text, count) = (self.turn.text(), self.turn.calls().count());
+        let count = self.turn.calls().count();
         let over = count == 0 && self.stop != StopReason::Pause
             || self.stop == StopReason::Refusal
-            || has_end_word(&text, &profile.end_words);
+            || self.turn.has_word(&profile.end_words);
         if over {
             return Err(Ending::Answered(self.stop));
         }
@@ -353,6 +358,7 @@ impl Progress {
         // A turn with only thoughts is no message.
         if turn.parts.iter().any(|part| !matches!(part, TurnPart::Thought(_))) {
             self.conversation.push(Message::Assistant(turn));
+            self.meter.keep_turn();
         }
         self.conversation.extend(self.answers.drain(..).map(Message::Tool));
     }
@@ -390,10 +396,4 @@ impl Progress {
     fn is_clients(&self, tool: &str) -> bool {
         self.client_tools.iter().any(|offered| offered.name == tool)
     }
-}
-
-/// Case does not count.
-fn has_end_word(text: &str, words: &[String]) -> bool {
-    let text = text.to_lowercase();
-    words.iter().any(|word| text.contains(&word.to_lowercase()))
 }

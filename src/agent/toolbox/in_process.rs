@@ -34,6 +34,8 @@ pub struct InProcess {
     pub session: Option<Arc<Session>>,
     /// The id of the stored conversation that it runs.
     pub conversation: Option<Arc<str>>,
+    /// The id of that conversation's run; set as it begins.
+    pub run: OnceLock<Arc<str>>,
     pub claimed_user: Option<String>,
     pub trace: Option<TraceParent>,
     /// As `session_context.tool_parameters` of a call: the caller's tokens for headers.
@@ -54,6 +56,7 @@ impl InProcess {
             scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), is_run: true, ..BudgetScopes::default() },
             session: None,
             conversation: None,
+            run: OnceLock::new(),
             claimed_user: None,
             trace: None,
             tool_parameters: Map::new(),
@@ -70,6 +73,7 @@ impl InProcess {
                 trace: telemetry::current().or_else(|| self.trace.clone()),
                 session: self.session.clone(),
                 values_of: Some(self.values_of()),
+                run: self.run.get().cloned(),
                 asked: self.asked.get().cloned(),
                 claimed_user: self.claimed_user.clone(),
                 tool_parameters: self.tool_parameters.clone(),

@@ -163,6 +163,6 @@ fn journal_question(question: &ProgramQuestion) -> Result<JournalQuestion, CallE
 }
 
 fn wrong(problem: &str) -> CallError {
-    let message = format!("the file is not the run of a program: {problem}; give a file of `sekisho run export`");
+    let message = format!("the file is not the run of a program: {problem}; give a file of `sekisho runs export`");
     CallError::new(ErrorCode::InvalidRequest, message)
 }

@@ -146,6 +146,6 @@ fn of_run(caller_key: &str, run: &str) -> String {
 
 fn unknown() -> CallError {
     let message = "there is no recorded run with this id for this caller: runs are recorded while `recording.runs` is true, and kept \
-                   for `recording.retention_days`; `sekisho run list` lists them";
+                   for `recording.retention_days`; `sekisho runs recorded` lists them";
     CallError::new(ErrorCode::NotFound, message)
 }

@@ -109,7 +109,9 @@ customElements.define("live-calls", LiveCalls);
 class LivePage extends Live {
   connectedCallback() {
     super.connectedCallback();
-    for (const name of ["plan", "step", "evaluation", "node", "status", "finished"]) {
+    const ofPlan = ["plan", "step", "evaluation", "node", "status", "finished"];
+    const ofRun = ["tool_use", "tool_result", "approval", "subagent_begin", "subagent_end", "result", "system"];
+    for (const name of ofPlan.concat(ofRun)) {
       this.on(name, () => this.#later());
     }
   }

@@ -17,7 +17,7 @@ use crate::call_tree::CallTree;
 use crate::frame::{self, Head, Section};
 use crate::text::Texts;
 use crate::visit::{Address, Visit};
-use crate::{Console, approvals, failures, format, tools};
+use crate::{Console, approvals, failures, format, timeline, tools};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
 use sekisho_store::IndexedCall;
@@ -80,6 +80,7 @@ fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree, cont
                 }
             }
             (tree.draw(&texts, call.id, call.nested))
+            @if call.nested > 0 { (timeline::section(&texts, tree.rows(&texts, call))) }
             (content)
             (links(&texts, call))
         },

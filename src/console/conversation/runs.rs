@@ -8,6 +8,7 @@ use crate::chat::pretty;
 use crate::export;
 use crate::format;
 use crate::list::{self, Table};
+use crate::run;
 use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
 use sekisho_agent::conversation::UnknownCall;
@@ -91,11 +92,13 @@ pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &Page<
         Some(before) => format!("{path}?runs_before={before}"),
         None => path.to_owned(),
     };
+    let steps = |run: &RunBody| html! { a href=(run::path_of(&run.id)) { (texts.get("run-steps")) } };
     let shown = Table {
         cell: |texts, run: &RunBody, column| {
             let error = run.error.as_ref().map(|error| (&*error.code, &*error.message));
             (column.name == "status").then(|| outcome(texts, &run.status, error))
         },
+        action: Some(("timeline-title", &steps)),
         ..Table::new(texts, "runs-title", ("overview-nothing", "POST /api/conversations/{id}/execute"))
     };
     html! {

@@ -602,6 +602,29 @@ run-timed-out = timed out
 run-queued = waiting
 run-interrupted = interrupted
 run-cancel = Cancel the run
+timeline-title = Timeline
+timeline-step = Step
+timeline-after = After
+timeline-time = Time
+timeline-goes-on = goes on
+timeline-others = { $n ->
+    [one] One earlier step is not shown
+   *[other] { $n } earlier steps are not shown
+}
+run-title = Run { $number }
+run-steps = Steps
+run-turn = Turn { $number }
+run-unknown = no answer is known
+run-thinking-hidden = Its provider does not show its thoughts.
+run-models = Usage by agent and model
+run-models-cost = Cost of models
+run-tools-cost = Cost of tools
+run-request = Request
+run-compare-with = Compare with the run (its id)
+run-compare-title = Two runs
+run-compare-equal = Their steps are equal.
+run-compare-partial = The first { $n } steps of each are compared.
+run-first-difference = First difference: step { $number }
 decision-title = This run waits for your decision
 decision-skip = Skip it
 decision-repeat = Send it again

@@ -29,6 +29,8 @@ pub struct CallOrigin {
     /// Where it is not the session: the run or conversation of an agent, or the session of an MCP client, among whose values its
     /// result is.
     pub values_of: Option<Arc<str>>,
+    /// The run of a conversation that makes it.
+    pub run: Option<Arc<str>>,
     /// `session_context.user_text`: the text of the user, as the client declares it.
     pub user_text: Option<Arc<str>>,
     /// The request to the agent that makes the call, for its approver.

@@ -192,6 +192,13 @@ async fn a_paused_run_of_a_conversation_goes_on_after_a_restart() {
         (&runs["runs"][0]["status"], &runs["runs"][0]["error"]["code"]),
         (&json!("paused"), &json!("approval_required"))
     );
+    let run = runs["runs"][0]["id"].as_str().unwrap().to_owned();
+    let timeline =
+        async |app: &TestApp| ok(app.get(&format!("/api/runs/{run}/timeline")).bearer_auth("key-of-ann")).await;
+    let waits = timeline(&app).await;
+    let call = &waits["items"][2];
+    assert_eq!((&call["state"], &call["work"]["approval"]), (&json!("waits"), &json!(approval)), "{waits}");
+    assert_eq!((&call["ended_at"], &waits["until"]), (&Value::Null, &Value::Null), "{waits}");
     let kept = ["user: Pay.", "assistant: Let me see. [calculator] [echo]", "tool: 42"];
     assert_eq!(said(&app, &id).await, kept);
     // Without anything to say, the run goes on as soon as somebody has decided, and no run begins before.
@@ -204,6 +211,11 @@ async fn a_paused_run_of_a_conversation_goes_on_after_a_restart() {
     assert_eq!((&reply["status"], &reply["result"]), (&json!("succeeded"), &json!("Done.")), "{reply}");
     let whole = [&kept[..], &["tool: {\"echo\":{\"n\":1},\"run\":1}", "assistant: Done."]].concat();
     assert_eq!(said(&app, &id).await, whole);
+    // The call lasted until it was approved and made, after the end of its run.
+    let made = timeline(&app).await;
+    let call = &made["items"][2];
+    assert_eq!((&call["state"], &call["ended_at"]), (&json!("succeeded"), &made["until"]), "{made}");
+    assert!(made["until"].is_string(), "{made}");
     let runs = ok(app.get(&format!("/api/conversations/{id}/runs")).bearer_auth("key-of-ann")).await;
     assert_eq!((runs["runs"].as_array().unwrap().len(), &runs["runs"][0]["status"]), (2, &json!("succeeded")));
     let calls = ok(app.get("/api/logs/tool_executions").bearer_auth("key-of-ann")).await;

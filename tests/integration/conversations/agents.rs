@@ -102,6 +102,20 @@ async fn a_sub_agent_has_events_journaled_calls_and_a_usage_row_of_its_own() {
         .map(|row| row["cost_usd"].to_string().trim_matches('"').parse::<rust_decimal::Decimal>().unwrap());
     assert_eq!(costs.sum::<rust_decimal::Decimal>(), charged, "{run}");
 
+    // The calls of the sub-agent are below its own, and each turn of the agent has its usage.
+    let timeline = get(&app, &format!("/api/runs/{}/timeline", sent[0].data["run_id"].as_str().unwrap())).await;
+    let step = |step: &Value| {
+        let work = &step["work"];
+        (
+            step["depth"].as_u64().unwrap(),
+            work["tool"].as_str().unwrap_or("").to_owned(),
+            work["usage"]["prompt_tokens"].as_u64(),
+        )
+    };
+    let steps: Vec<_> = timeline["items"].as_array().unwrap().iter().map(step).collect();
+    let expected = [(0, "", Some(100)), (1, "Task", None), (2, "calculator", None), (0, "", Some(200))];
+    assert_eq!(steps, expected.map(|(depth, tool, tokens)| (depth, tool.to_owned(), tokens)), "{timeline}");
+
     titled(&app, &id, &json!("A sum")).await;
     let log = get(&app, &format!("/api/logs/tool_executions?conversation_id={id}")).await;
     let text = log.to_string();

@@ -47,6 +47,7 @@ async fn the_page_of_a_call_draws_the_tree_of_what_its_program_called() {
     let page = shown(&vic, &format!("/console/calls/{parent}")).await;
     assert!(page.contains("It made 103 calls") && page.contains("3 more are not shown"), "{page}");
     assert_eq!(page.matches("<ol class=\"path\"").count(), 101, "its own path, and those of a hundred calls");
+    assert_eq!(page.matches("<td class=\"drawn\">").count(), 104, "its own time, and all of its calls");
     let nested = nested.as_str().unwrap();
     assert!(page.contains(&link(nested)), "{page}");
     let page = shown(&vic, &format!("/console/calls/{nested}")).await;

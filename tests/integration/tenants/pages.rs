@@ -11,7 +11,7 @@ use crate::checkout::checkout;
 use crate::console::Browser;
 
 /// Pages about one thing.
-const OF_ONE: [(&str, Thing); 14] = [
+const OF_ONE: [(&str, Thing); 16] = [
     ("/console/tools/{name}", Thing::ServerTool),
     ("/console/calls/{id}", Thing::Call),
     ("/console/calls/{id}/compare", Thing::Call),
@@ -19,6 +19,8 @@ const OF_ONE: [(&str, Thing); 14] = [
     ("/console/servers/{kind}/{name}", Thing::Server),
     ("/console/keys/{id}", Thing::Key),
     ("/console/conversations/{id}", Thing::Conversation),
+    ("/console/runs/{id}", Thing::Run),
+    ("/console/runs/{id}/compare", Thing::Run),
     ("/console/runs/{id}/events", Thing::Run),
     ("/console/plans/{id}", Thing::Plan),
     ("/console/plans/{id}/events", Thing::Plan),
