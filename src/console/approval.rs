@@ -76,9 +76,8 @@ pub(super) fn decides(visit: &Visit) -> bool {
 }
 
 async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), CallError> {
-    let (reason, act) = (form.field("reason"), form.field("act"));
-    let (act, others) = act.strip_suffix("-all").map_or((act, WITH_FIELD), |act| (act, SHOWN_FIELD));
-    let with = form.all(others).collect::<Vec<_>>();
+    let reason = form.field("reason");
+    let (act, with, rest) = others(form);
     let (act, body) = match act {
         "approve" => {
             let (scope, minutes) = extent(form)?;
@@ -88,6 +87,7 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
                 strike.map_err(|_| invalid("the form names an effect that is no number; open the page again"))?;
             let body = json!({
                 "reason": reason, "scope": scope, "minutes": minutes, "strike": strike, "arguments_sha256": seen, "with": with,
+                "deny": rest,
             });
             ("approve", body)
         }
@@ -96,6 +96,20 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
     };
     let route = format!("{}/{act}", route_of(id));
     form.visit.change(console, Method::POST, &route, Some(&body)).await.map(|_| ())
+}
+
+/// The act of the button, and the ids of others: to decide alike, and to deny.
+fn others(form: &Submitted) -> (&str, Vec<&str>, Vec<&str>) {
+    let act = form.field("act");
+    let (chosen, shown) = (form.all(WITH_FIELD).collect::<Vec<_>>(), form.all(SHOWN_FIELD));
+    if let Some(act) = act.strip_suffix("-chosen") {
+        let (with, rest) = shown.partition(|id| chosen.contains(id));
+        return (act, with, rest);
+    }
+    match act.strip_suffix("-all") {
+        Some(act) => (act, shown.collect(), Vec::new()),
+        None => (act, chosen, Vec::new()),
+    }
 }
 
 /// The wanted extent of an approval. The field with the minutes is filled for other scopes too.
@@ -292,6 +306,7 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                         div.buttons {
                             button.main name="act" value="approve" { (texts.get("approval-approve")) }
                             (button_for_all(texts, approval, "approve-all", "approval-approve-all"))
+                            @if approval.calls > 1 { button name="act" value="approve-chosen" { (texts.get("approval-approve-chosen")) } }
                         }
                     }
                 }

@@ -5,6 +5,7 @@ mod creators;
 mod races;
 mod replicas;
 pub(crate) mod runs;
+mod together;
 
 use std::time::Duration;
 

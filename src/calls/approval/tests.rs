@@ -232,7 +232,7 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     let approvals = &fixture.approvals;
     let seen = approvals.find(&id).await.unwrap();
     assert_eq!(fixture.decide(&id, &caller("dan"), other()).await, Ok(ApprovalState::Pending));
-    let late = approvals.decide_seen(&seen, &caller("ann"), &yes()).await.unwrap_err();
+    let late = approvals.decide_seen(&[(seen.clone(), yes())], &caller("ann")).await.unwrap_err();
     assert!(late.message().contains("has changed the arguments meanwhile"), "{late}");
     let approval = approvals.find(&id).await.unwrap();
     assert!(approval.decisions[0].changed_arguments);
@@ -253,7 +253,7 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     let [before, after] = [&seen, &approval].map(|approval| approvals.arguments_sha256(approval).unwrap());
     let looked_at = |digest: &str| Judgement { arguments_sha256: Some(digest.to_owned()), ..yes() };
     for (judgement, says) in
-        [(yes(), "approve it with the `arguments_sha256`"), (looked_at(&before), "open the approval again")]
+        [(yes(), "with the `arguments_sha256` that it is shown with"), (looked_at(&before), "open the approval again")]
     {
         let refused = approvals.decide(&id, &caller("ann"), &judgement).await.unwrap_err();
         assert_eq!(refused.code(), ErrorCode::InvalidRequest);
