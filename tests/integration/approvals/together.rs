@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::runs::{agent_that, conversation, execute, ok, restarted, runs_of, said};
 use super::{ASKS, KEYS, decide, show};
 use crate::app::{TestApp, answer, code};
 use crate::audit_events::lines;
 use crate::charges::served;
+use crate::lock::until;
 use crate::policy::with_policy_and;
 
 /// A turn of the model with eight calls that need approval.
@@ -148,5 +150,51 @@ async fn a_decision_about_several_is_made_as_a_whole_and_for_no_other_call() {
         let (status, made) = answer(call(&app, n).header("x-approval-id", id)).await;
         assert_eq!((status, &made["output"]["echo"]), (StatusCode::OK, &json!({"n": n})), "{made}");
     }
+    assert_eq!(runs_of(&app, "echo").await, 2.0);
+}
+
+/// A step of a plan with three calls that need approval.
+const PLAN: &str = r#"
+turns: []
+plan:
+  planner: [[{text: ['{"steps": ["pay"]}']}]]
+  attempts:
+    - - calls:
+          - {id: a, tool: echo, arguments: '{"n": 1}'}
+          - {id: b, tool: echo, arguments: '{"n": 2}'}
+          - {id: c, tool: echo, arguments: '{"n": 3}'}
+      - {text: ["The first and the third one were paid, and the second one was not, as the approver wanted."]}
+  evaluator: [[{text: ['{"passed": true, "reason": "It was decided so."}']}]]
+  answer: [{text: ["Done."]}]
+"#;
+
+#[tokio::test]
+async fn calls_of_a_step_of_a_plan_are_one_question_while_the_plan_waits() {
+    let directory = TempDir::new().unwrap();
+    let script = directory.path().join("plan.yaml");
+    std::fs::write(&script, PLAN).unwrap();
+    let profile = format!("{{provider: replay, model: '{}', planner: {{preset: steps}}}}", script.display());
+    let yaml = format!("{KEYS}{ASKS}agent: {{default_profile: planned, profiles: {{planned: {profile}}}}}\n");
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let (status, plan) = answer(app.post("/api/plans").bearer_auth("key-of-ann").json(&json!({"goal": "Pay."}))).await;
+    assert_eq!(status, StatusCode::CREATED, "{plan}");
+    let item = until(async || {
+        let list = ok(app.get("/approvals?status=pending").bearer_auth("key-of-boss")).await;
+        let items = list["items"].as_array().unwrap();
+        items.iter().find(|item| item["calls"] == 3).map(|item| item["id"].as_str().unwrap().to_owned())
+    });
+    let item = item.await;
+    let (_, shown) = show(&app, "key-of-boss", &item).await;
+    let calls: Vec<_> = std::iter::once(&shown).chain(shown["with"].as_array().unwrap()).collect();
+    let of = |n: i64| calls.iter().find(|call| call["arguments"]["n"] == n).unwrap()["id"].as_str().unwrap();
+    let body = json!({"with": [of(3)], "deny": [of(2)]});
+    let (status, decided) = decide(&app, "key-of-boss", of(1), "approve", body).await;
+    assert_eq!(status, StatusCode::OK, "{decided}");
+    let id = plan["id"].as_str().unwrap();
+    until(async || {
+        let plan = ok(app.get(&format!("/api/plans/{id}")).bearer_auth("key-of-ann")).await;
+        (plan["status"] == "finished").then_some(())
+    })
+    .await;
     assert_eq!(runs_of(&app, "echo").await, 2.0);
 }
