@@ -51,8 +51,9 @@ pub struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub arguments: Option<Value>,
-    /// For approvers: what is sent. `method`, `address` and `coding`; with `arguments` where they are sent by other names or with
-    /// other values, `meta` where the caller adds something to them, and `as_task` for one that runs as a task of MCP.
+    /// For approvers: what is sent. `method`, `address` and `coding`, or of a tool that runs in the gateway or its sandbox its `source`;
+    /// with `arguments` where they are sent by other names or with other values, `meta` where the caller adds something to them, and
+    /// `as_task` for one that runs as a task of MCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub sent: Option<Value>,
