@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::McpServers;
-use crate::changes::ResourceOwner;
+use crate::changes::{Change, ResourceOwner};
 use crate::server::Server;
 use crate::server::catalogue::source;
 use crate::server::operations::{SUBSCRIBE, is_prompt, text};
@@ -117,9 +117,17 @@ impl McpServers {
         server.resource_owner(call).await
     }
 
-    /// Whether the resource is of a server that the caller may use now.
-    pub fn may_read(&self, caller: &Caller, uri: &str) -> bool {
-        self.of_resource(caller, uri).is_some()
+    /// Whether a client of the caller is told of a change: of servers that the caller may use now. Its lists of tools are compared
+    /// for each caller.
+    pub fn may_see(&self, caller: &Caller, change: &Change) -> bool {
+        match change {
+            Change::Resources(Some(server)) | Change::Prompts(Some(server)) => {
+                self.running.load().get(server).is_some_and(|server| server.may_use(caller))
+            }
+            // Its server may have been switched off for the caller since the client subscribed.
+            Change::Resource { uri, .. } => self.of_resource(caller, uri).is_some(),
+            Change::Tools | Change::Resources(None) | Change::Prompts(None) => true,
+        }
     }
 
     /// Ends one subscription, also at a server that was switched off for its caller meanwhile.
