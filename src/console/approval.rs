@@ -20,7 +20,7 @@ use super::{Console, error_page, format, redirect, tools, try_it};
 use sekisho_api::list::Page;
 use sekisho_api::{ApprovalBody, DecisionBody};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::APPROVER;
 
 /// The field with the digest of the arguments that the page shows.
@@ -83,8 +83,8 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
             let (scope, minutes) = extent(form)?;
             let seen = form.text(SEEN_FIELD);
             let strike = form.all(STRIKE_FIELD).map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
-            let strike =
-                strike.map_err(|_| invalid("the form names an effect that is no number; open the page again"))?;
+            let strike = strike
+                .map_err(|_| CallError::invalid("the form names an effect that is no number; open the page again"))?;
             let body = json!({
                 "reason": reason, "scope": scope, "minutes": minutes, "strike": strike, "arguments_sha256": seen, "with": with,
                 "deny": rest,
@@ -92,7 +92,7 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
             ("approve", body)
         }
         "deny" => ("deny", json!({"reason": reason, "with": with})),
-        _ => return Err(invalid("the form says nothing to decide; open the page again")),
+        _ => return Err(CallError::invalid("the form says nothing to decide; open the page again")),
     };
     let route = format!("{}/{act}", route_of(id));
     form.visit.change(console, Method::POST, &route, Some(&body)).await.map(|_| ())
@@ -117,15 +117,12 @@ fn extent(form: &Submitted) -> Result<(&str, Option<u32>), CallError> {
     match form.text("scope").unwrap_or(ApprovalScope::Once.as_str()) {
         "minutes" => {
             let minutes = form.field("minutes").parse::<u32>();
-            let minutes = minutes.map_err(|_| invalid("the minutes must be a number; go back and write it there"))?;
+            let minutes =
+                minutes.map_err(|_| CallError::invalid("the minutes must be a number; go back and write it there"))?;
             Ok(("minutes", Some(minutes)))
         }
         scope => Ok((scope, None)),
     }
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 fn route_of(id: &str) -> String {
