@@ -15,7 +15,7 @@ use sekisho_core::call::{Caller, Via};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::until::until;
 use sekisho_store::replica::LOST_AFTER;
-use sekisho_store::test_support::{age_replica, beat, silence_replicas, test_store};
+use sekisho_store::test_support::{age_approval, age_replica, beat, silence_replicas, test_store};
 
 struct Fixture {
     approvals: Arc<Approvals>,
@@ -192,6 +192,35 @@ async fn two_persons_allow_what_both_allow() {
         assert_eq!(left, seconds);
         fixture.decide(&id, &caller("eve"), no()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn of_several_none_is_decided_where_one_cannot_be() {
+    let fixture = Fixture::new(false).await;
+    let approvals = &fixture.approvals;
+    let (one, other) = (fixture.ask(caller("ann"), 1).await, fixture.ask(caller("bob"), 1).await);
+    let decide = async |by: &str, judgement: Judgement| {
+        let seen = [approvals.find(&one).await.unwrap(), approvals.find(&other).await.unwrap()];
+        let decided = approvals.decide_seen(&seen.map(|seen| (seen, judgement.clone())), &caller(by)).await;
+        decided.map(|decided| decided.len()).map_err(|error| error.code())
+    };
+    let state = async |id: &str| approvals.find(id).await.unwrap().state;
+    // The second one is the approver's own call.
+    assert_eq!(decide("bob", yes()).await, Err(ErrorCode::Denied));
+    assert_eq!(
+        decide("eve", Judgement { scope: ApprovalScope::Session, ..yes() }).await,
+        Err(ErrorCode::InvalidRequest)
+    );
+    assert_eq!((state(&one).await, state(&other).await), (ApprovalState::Pending, ApprovalState::Pending));
+    age_approval(&approvals.store, &other, Duration::from_secs(3_600)).await;
+    for judgement in [yes(), no()] {
+        assert_eq!(decide("eve", judgement).await, Err(ErrorCode::InvalidRequest));
+        assert_eq!((state(&one).await, state(&other).await), (ApprovalState::Pending, ApprovalState::Expired));
+    }
+    let next = fixture.ask(caller("bob"), 1).await;
+    let seen = [(approvals.find(&one).await.unwrap(), yes()), (approvals.find(&next).await.unwrap(), no())];
+    assert_eq!(approvals.decide_seen(&seen, &caller("eve")).await.unwrap().len(), 2);
+    assert_eq!((state(&one).await, state(&next).await), (ApprovalState::Approved, ApprovalState::Denied));
 }
 
 #[tokio::test]
