@@ -319,6 +319,9 @@ async fn a_batch_has_no_approval_and_each_call_of_it_asks_for_its_own() {
     let (_, replies) = answer(send()).await;
     let ids: Vec<_> = (0..2).map(|index| replies[index]["error_info"]["approval"]["id"].as_str().unwrap()).collect();
     assert_ne!(ids[0], ids[1]);
+    // One person decides about both at once.
+    let (_, shown) = show(&app, "key-of-boss", ids[0]).await;
+    assert_eq!((&shown["calls"], &shown["with"][0]["id"]), (&json!(2), &json!(ids[1])), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
