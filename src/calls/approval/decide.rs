@@ -74,7 +74,7 @@ impl Approvals {
             let rows: Vec<_> = decided.iter().map(Decided::row).collect();
             let stored = self.store.approvals().decide(&rows).await;
             if stored.map_err(|error| refusal::unavailable(&error))? {
-                return self.tell(&decided).await;
+                return self.announce(&decided).await;
             }
         }
         Err(CallError::new(ErrorCode::Overloaded, "others decide about this approval at the same time: try again"))
@@ -98,9 +98,9 @@ impl Approvals {
         Ok(Decided { approval, approved: judgement.approved, outcome, decisions, changed })
     }
 
-    /// Lets callers who wait and the receiver of webhooks know of decisions that are stored.
-    async fn tell(&self, decided: &[Decided]) -> Result<Vec<Approval>, CallError> {
-        let mut told = Vec::with_capacity(decided.len());
+    /// Announces decisions that are stored to callers who wait and to the receiver of webhooks.
+    async fn announce(&self, decided: &[Decided]) -> Result<Vec<Approval>, CallError> {
+        let mut announced = Vec::with_capacity(decided.len());
         for Decided { approval, approved, .. } in decided {
             self.metrics.approval(if *approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
             self.waiting.wake(&approval.id);
@@ -110,9 +110,9 @@ impl Approvals {
             // A call that waited may be under way by now: the answer has the state that was decided.
             let approval = Approval { state: outcome.state, ..self.find(&approval.id).await? };
             self.notify(&approval);
-            told.push(approval);
+            announced.push(approval);
         }
-        Ok(told)
+        Ok(announced)
     }
 
     fn check_decision(&self, approval: &Approval, approver: &Caller, judgement: &Judgement) -> Result<(), CallError> {
