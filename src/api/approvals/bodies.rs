@@ -266,7 +266,7 @@ impl ApproveBody {
     /// one.
     pub(super) fn decisions(self, id: String) -> Vec<(String, Judgement)> {
         let Self { reason, scope, minutes, arguments, strike, arguments_sha256, with, deny } = self;
-        let denial = denial(reason.clone());
+        let denial = denial(reason);
         let other = Judgement { approved: true, scope, minutes, ..denial.clone() };
         let first = Judgement { arguments, strike, arguments_sha256, ..other.clone() };
         let others = with.into_iter().map(|id| (id, other.clone()));

@@ -101,8 +101,8 @@ impl McpServers {
     }
 
     /// The call that subscribes to a resource, after which clients are notified of its changes
-    /// ([`Change::Resource`](crate::changes::Change::Resource)). It is authorized like reading the resource. Each
-    /// subscription needs one [`unsubscribe`](Self::unsubscribe).
+    /// ([`Change::Resource`]). It is authorized like reading the resource. Each subscription needs one
+    /// [`unsubscribe`](Self::unsubscribe).
     pub fn subscribe(&self, caller: &Caller, uri: &str) -> OperationRequest {
         let mut request = OperationRequest { method: "resources/subscribe", ..self.read_resource(caller, uri) };
         request.arguments.insert(SUBSCRIBE.to_owned(), true.into());
