@@ -170,6 +170,7 @@ impl McpServers {
         let started = running.iter().filter(|(name, server)| is_new(&before, name, server));
         let started: Vec<_> = started.map(|(_, server)| Arc::clone(server)).collect();
         self.running.store(Arc::new(running));
+        self.announce_others_than(&before);
         for server in started {
             self.tasks.spawn(server.keep());
         }

@@ -175,13 +175,18 @@ async fn the_lists_of_a_server_change_for_callers_of_its_roles() {
     ada.next_of(CHANGED[1]).await;
     ada.next_of(CHANGED[0]).await;
     servers.push(("three", server("fine", "")));
-    app.gateway.reload(config(&app.directory, &format!("{keys}{}", yaml(&servers)))).await;
-    let mut told = Vec::new();
-    while told.len() < 3 {
-        told.push(eve.next().await.unwrap()["method"].as_str().unwrap().to_owned());
+    let mut of_friends_now = servers.clone();
+    of_friends_now[2] = of_friends("three");
+    // One that has other callers, or is removed, is told of, too.
+    for servers in [&servers[..], &of_friends_now, &servers, &servers[..2]] {
+        app.gateway.reload(config(&app.directory, &format!("{keys}{}", yaml(servers)))).await;
+        let mut told = Vec::new();
+        while told.len() < 3 {
+            told.push(eve.next().await.unwrap()["method"].as_str().unwrap().to_owned());
+        }
+        told.sort();
+        assert_eq!(told, [CHANGED[0], CHANGED[1], "notifications/tools/list_changed"], "those of `three` only");
     }
-    told.sort();
-    assert_eq!(told, [CHANGED[0], CHANGED[1], "notifications/tools/list_changed"], "those of `three` only");
     drop((ada, eve));
     app.stop().await;
 }

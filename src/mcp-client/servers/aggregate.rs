@@ -2,6 +2,7 @@
 //!
 //! Results are JSON as in the protocol (2025-11-25 and later), with the prefix of the server in names and URIs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -127,6 +128,27 @@ impl McpServers {
             // Its server may have been switched off for the caller since the client subscribed.
             Change::Resource { uri, .. } => self.of_resource(caller, uri).is_some(),
             Change::Tools | Change::Resources(None) | Change::Prompts(None) => true,
+        }
+    }
+
+    /// Tells clients that lists of these servers have changed, where a server was removed, or has other callers or names now. All
+    /// clients are told: who could use it before is not known any more.
+    pub(super) fn announce_others_than(&self, before: &BTreeMap<String, Arc<Server>>) {
+        let running = self.running.load();
+        let is_other = |name: &String, server: &Arc<Server>| {
+            let (now, then) = (running.get(name).map(|server| server.settings()), server.settings());
+            now.is_none_or(|now| {
+                (&now.owner, &now.roles, now.on_request) != (&then.owner, &then.roles, then.on_request)
+                    || (&now.alias, &now.prefix) != (&then.alias, &then.prefix)
+            })
+        };
+        let others = before.iter().filter(|(name, server)| is_other(name, server));
+        let lists: Vec<_> = others.map(|(_, server)| server.listing.load_full()).collect();
+        if lists.iter().any(|list| !list.resources.is_empty() || !list.templates.is_empty()) {
+            self.announce(Change::Resources(None));
+        }
+        if lists.iter().any(|list| !list.prompts.is_empty()) {
+            self.announce(Change::Prompts(None));
         }
     }
 
