@@ -112,7 +112,7 @@ pub mod testing {
     pub use sekisho_interpreters::prepare::default_folder;
     pub use sekisho_mcp_client::OperationRequest;
     pub use sekisho_outbound::{Outbound, OutboundRequest, Trust};
-    pub use sekisho_store::{AgentRun, Store};
+    pub use sekisho_store::Store;
 
     pub mod protocol {
         pub use sekisho_guest_protocol::{

@@ -21,7 +21,7 @@ use sekisho_agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pa
 use sekisho_api::RequestMeta;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::Caller;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_core::session::Session;
 use sekisho_gateway::Gateway;
 
@@ -118,7 +118,7 @@ pub(super) fn check_range(
     range: &std::ops::RangeInclusive<f64>,
 ) -> Result<(), CallError> {
     match value.is_some_and(|value| !range.contains(&value)) {
-        true => Err(invalid(format!("`{name}` is not between {} and {}", range.start(), range.end()))),
+        true => Err(CallError::invalid(format!("`{name}` is not between {} and {}", range.start(), range.end()))),
         false => Ok(()),
     }
 }
@@ -126,9 +126,9 @@ pub(super) fn check_range(
 /// Errors: `invalid_request` with the first option that is asked for.
 pub(super) fn refuse_options(options: &[(&str, bool)]) -> Result<(), CallError> {
     match options.iter().find(|(_, is_asked)| *is_asked) {
-        Some((name, _)) => {
-            Err(invalid(format!("`{name}` cannot be kept: an agent's answer has nothing like it; leave it out")))
-        }
+        Some((name, _)) => Err(CallError::invalid(format!(
+            "`{name}` cannot be kept: an agent's answer has nothing like it; leave it out"
+        ))),
         None => Ok(()),
     }
 }
@@ -148,14 +148,10 @@ pub(super) fn check_results(messages: &[Message]) -> Result<(), CallError> {
         let mut of_client = turn.calls().filter(|call| call.approval.is_none());
         if let Some(call) = of_client.find(|call| !answered.contains(&call.id.as_str())) {
             let shown: String = call.id.chars().take(100).collect();
-            return Err(invalid(format!("the call {shown:?} has no result; send it after the call")));
+            return Err(CallError::invalid(format!("the call {shown:?} has no result; send it after the call")));
         }
     }
     Ok(())
-}
-
-pub(super) fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::background::BackgroundRuns;
 use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
-use super::model_api::{NamedAgent, invalid, session_of_thread};
+use super::model_api::{NamedAgent, session_of_thread};
 use super::openai::{OpenAiError, OpenAiErrorBody};
 use super::run_events;
 use sekisho_agent::{AgentService, FinishReason, Message};
@@ -97,11 +97,16 @@ pub(super) async fn show(
     let (Name(id), Parameters(ShowResponse { stream, starting_after })) = (id?, query?);
     let is_followed = stream.unwrap_or_default();
     if starting_after.is_some() && !is_followed {
-        return Err(invalid("`starting_after` is for `stream=true`; add it, or leave `starting_after` out").into());
+        return Err(
+            CallError::invalid("`starting_after` is for `stream=true`; add it, or leave `starting_after` out").into()
+        );
     }
     match kept.body(&meta.caller, &id) {
         Some(_) if is_followed => {
-            return Err(invalid("`stream` is for a response with `background`; leave it out to read this one").into());
+            return Err(CallError::invalid(
+                "`stream` is for a response with `background`; leave it out to read this one",
+            )
+            .into());
         }
         Some(body) => return Ok(reply::json(StatusCode::OK, &body)),
         None => {}

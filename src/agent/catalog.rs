@@ -11,7 +11,7 @@ use super::front_matter::UnusableFile;
 use super::skills::{self, Skill};
 use super::subagents::files;
 use sekisho_config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::{Gateway, limits_of_tenant};
 use sekisho_store::Branch;
 
@@ -76,7 +76,7 @@ impl Catalog {
         if settings.status.is_active() {
             return Ok(Tenant { id: id.into(), settings });
         }
-        Err(invalid(format!("the tenant {id:?} is inactive; an administrator can activate it")))
+        Err(CallError::invalid(format!("the tenant {id:?} is inactive; an administrator can activate it")))
     }
 
     /// The model or profile of that name, for a run of this tenant; without a name, the tenant's default.
@@ -97,7 +97,7 @@ impl Catalog {
         };
         match known {
             Some((_, ResourceStatus::Inactive)) => {
-                Err(invalid(format!("the model {:?} is inactive; use another", shown(name))))
+                Err(CallError::invalid(format!("the model {:?} is inactive; use another", shown(name))))
             }
             Some((profile, ResourceStatus::Active)) => {
                 Ok(ResolvedModel { name: name.into(), profile: Arc::new(profile) })
@@ -106,7 +106,7 @@ impl Catalog {
                 // Clients of model APIs show only the message.
                 let names = self.models(tenant).await?;
                 let message = format!("there is no model {:?} for this tenant, only {}", shown(name), names.join(", "));
-                Err(invalid(message).with_alternatives(names))
+                Err(CallError::invalid(message).with_alternatives(names))
             }
         }
     }
@@ -175,7 +175,7 @@ impl Catalog {
                 let mut known = self.names::<Skill>(viewer).await?;
                 known.retain(|name, _| tenant.settings.has_skill(name));
                 let message = format!("there is no skill {:?} for this tenant; leave it out", shown(name));
-                return Err(invalid(message).with_alternatives(known.into_keys().collect()));
+                return Err(CallError::invalid(message).with_alternatives(known.into_keys().collect()));
             };
             if !skills.iter().any(|(known, _)| known == name) {
                 skills.push((name.clone(), skill));
@@ -222,7 +222,9 @@ impl Catalog {
         }
         // A stored model may name a profile that the configuration no longer has.
         let profile = config.profiles.get(base).ok_or_else(|| {
-            invalid(format!("the model {name:?} names the profile {base:?}, which does not exist; correct the model"))
+            CallError::invalid(format!(
+                "the model {name:?} names the profile {base:?}, which does not exist; correct the model"
+            ))
         })?;
         Ok(Some((model.over(profile), model.status)))
     }
@@ -273,10 +275,6 @@ fn file_of(config: &Config) -> String {
 
 fn shown(name: &str) -> String {
     name.chars().take(100).collect()
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records the usage of a run in the store, the metrics and the trace, also where the run was cut off.
+//! Records the usage of a run in the metrics and the trace, also where the run was cut off.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,18 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{AgentRequest, Event, FinishReason, Meter};
-use sekisho_core::database_clock::DatabaseTime;
 use sekisho_gateway::Gateway;
 use sekisho_observe::telemetry;
-use sekisho_store::AgentRun;
 
 /// Created when the run starts; writes the record when dropped.
 pub(super) struct RunRecorder {
     gateway: Arc<Gateway>,
     meter: Arc<Meter>,
     span: Span,
-    begun: DatabaseTime,
     clock: Instant,
     agent: Arc<str>,
     provider: &'static str,
     model: String,
-    caller_key: Arc<str>,
     /// Holds until the run reports another reason: the client has disconnected.
     reason: FinishReason,
     is_complete: bool,
@@ -36,12 +32,10 @@ impl RunRecorder {
             gateway: Arc::clone(gateway),
             meter,
             span: telemetry::run_span(&request.agent, &request.profile, conversation, request.trace.as_ref()),
-            begun: gateway.store().now(),
             clock: Instant::now(),
             agent: Arc::clone(&request.agent),
             provider: request.profile.provider().as_str(),
             model: request.profile.model().to_owned(),
-            caller_key: Arc::clone(&request.caller.key),
             reason: FinishReason::Aborted,
             is_complete: false,
         }
@@ -76,20 +70,6 @@ impl Drop for RunRecorder {
         let used = self.meter.used();
         self.gateway.pipeline.settlement.metrics.record_run(&self.agent, self.reason, &used);
         telemetry::complete_run(&self.span, self.reason, &used);
-        let run = AgentRun {
-            begun: self.begun,
-            caller_key: Arc::clone(&self.caller_key),
-            agent: self.agent.to_string(),
-            model: std::mem::take(&mut self.model),
-            reason: self.reason.as_str().to_owned(),
-            used,
-        };
-        let usage = self.gateway.store().usage();
-        self.gateway.background().spawn(async move {
-            if let Err(error) = usage.add_run(&run).await {
-                tracing::warn!(%error, "the usage of an agent run could not be recorded");
-            }
-        });
     }
 }
 

@@ -49,17 +49,33 @@ pub async fn recorded<T: Send + 'static>(
 /// Makes an administrator's change, and writes its line. Both are done to their end, even if the client disconnects.
 /// Nothing is changed when the trail cannot take the line.
 /// Errors: the errors of the change, and `overloaded` when the trail cannot take the line.
-pub async fn record_change<T: Send + 'static>(
+pub fn record_change<T: Send + 'static>(
     gateway: &Gateway,
     event: AuditEvent,
     change: impl Future<Output = Result<T, CallError>> + Send + 'static,
+) -> impl Future<Output = Result<T, CallError>> + Send {
+    record_changes(gateway, vec![event], change)
+}
+
+/// The same for a change of several things, with a line for each.
+pub(super) async fn record_changes<T: Send + 'static>(
+    gateway: &Gateway,
+    events: Vec<AuditEvent>,
+    change: impl Future<Output = Result<T, CallError>> + Send + 'static,
 ) -> Result<T, CallError> {
-    let slot = gateway.pipeline.settlement.audit.reserve()?;
+    let audit = &gateway.pipeline.settlement.audit;
+    let slots = events.iter().map(|_| audit.reserve()).collect::<Result<Vec<_>, _>>()?;
     let work = async move {
         let result = change.await;
-        let detail = result.as_ref().err().map(|error| error.message().to_owned());
-        let detail = detail.or_else(|| event.detail.clone());
-        slot.write_event(AuditEvent { success: result.is_ok(), detail, ..event }).wait().await?;
+        let problem = result.as_ref().err().map(|error| error.message().to_owned());
+        let success = result.is_ok();
+        let written = slots.into_iter().zip(events).map(|(slot, event)| {
+            let detail = problem.clone().or_else(|| event.detail.clone());
+            slot.write_event(AuditEvent { success, detail, ..event })
+        });
+        for line in written.collect::<Vec<_>>() {
+            line.wait().await?;
+        }
         result
     };
     gateway.background().run_to_end(work).await

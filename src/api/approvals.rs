@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 pub use self::bodies::{ApprovalBody, DecisionBody};
 use self::bodies::{ApprovalList, ApprovalQuery, ApproveBody, DenyBody};
-use super::admin::record_change;
+use super::admin::record_changes;
 use super::body::JsonBody;
 use super::documentation::ReplyBody;
 use super::list::{Page, PageQuery};
@@ -25,6 +25,12 @@ use sekisho_core::approval::ApprovalState;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{APPROVER, Gateway};
 use sekisho_store::ApprovalFilter;
+
+/// Maximum calls of one decision: an approval shows 50 others.
+const MAX_CALLS: usize = 51;
+
+/// Maximum bytes of an id.
+const MAX_ID: usize = 128;
 
 /// Lists approvals, the latest first: an approver sees those of its tenant, others their own. Without arguments. The calls of one run,
 /// conversation or session that wait are one item, with their number.
@@ -76,7 +82,8 @@ pub(super) async fn show(
     Ok(reply::json(StatusCode::OK, &ApprovalBody { with, calls, ..body_of(&gateway, &approval) }))
 }
 
-/// Approves a call, and others that wait with it. Needs the role `approver`, and another person than the caller.
+/// Approves a call, and approves or denies others that wait with it: all of that, or nothing. Needs the role `approver`, and another
+/// person than the caller.
 #[utoipa::path(post, path = "/approvals/{id}/approve", operation_id = "approveCall", tag = "approvals",
     params(("id" = String, Path)), request_body = ApproveBody,
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -84,10 +91,9 @@ pub(super) async fn approve(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-    JsonBody(mut body, _): JsonBody<ApproveBody>,
+    JsonBody(body, _): JsonBody<ApproveBody>,
 ) -> Result<Response, ErrorReply> {
-    let ids = (id, std::mem::take(&mut body.with));
-    Ok(Box::pin(decide(&meta, &gateway, ids, body.into(), EventKind::ApprovalGiven)).await?)
+    decide(&meta, &gateway, body.decisions(id)).await
 }
 
 /// Denies a call and others that wait with it, or takes back an approval that is not used up. Needs the role `approver`.
@@ -98,58 +104,43 @@ pub(super) async fn deny(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-    JsonBody(mut body, _): JsonBody<DenyBody>,
+    JsonBody(body, _): JsonBody<DenyBody>,
 ) -> Result<Response, ErrorReply> {
-    let ids = (id, std::mem::take(&mut body.with));
-    Ok(Box::pin(decide(&meta, &gateway, ids, body.into(), EventKind::ApprovalDenied)).await?)
+    decide(&meta, &gateway, body.decisions(id)).await
 }
 
-/// Decides about one, and then about the others that wait with it.
+/// Decides about the first one, and about the others that wait with it: one decision, with a line of the audit trail for each.
 async fn decide(
     meta: &RequestMeta,
     gateway: &Arc<Gateway>,
-    (id, with): (String, Vec<String>),
-    judgement: Judgement,
-    kind: EventKind,
-) -> Result<Response, CallError> {
+    decisions: Vec<(String, Judgement)>,
+) -> Result<Response, ErrorReply> {
     meta.require_role(APPROVER)?;
-    if !with.is_empty() {
-        let (approval, _) = gateway.approvals().find(&meta.caller, &id).await?;
-        let waiting = gateway.pipeline.approvals.waiting_with(&approval).await?;
-        if let Some(unknown) = with.iter().find(|id| !waiting.iter().any(|other| *other.id == ***id)) {
-            let message = format!("the approval {unknown} does not wait with this one: name those that its `with` has");
-            return Err(CallError::new(ErrorCode::InvalidRequest, message));
-        }
+    if decisions.len() > MAX_CALLS || decisions.iter().any(|(id, _)| id.len() > MAX_ID) {
+        let most = MAX_CALLS - 1;
+        let message = format!("name at most {most} others in all, each by an id that `with` of the approval has");
+        return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
     }
-    // The arguments that the approver wrote are for the first one.
-    let of_others = Judgement { arguments: None, strike: Vec::new(), arguments_sha256: None, ..judgement.clone() };
-    let mut body = Box::pin(decide_one(meta, gateway, id, judgement, kind)).await?;
-    for id in with {
-        body.with.push(Box::pin(decide_one(meta, gateway, id, of_others.clone(), kind)).await?);
-    }
-    Ok(reply::json(StatusCode::OK, &body))
+    let events = decisions.iter().map(|(id, judgement)| event_of(meta, id, judgement)).collect();
+    let (service, approver) = (Arc::clone(gateway), Arc::clone(&meta.caller));
+    let change = async move { service.approvals().decide(&approver, &decisions).await };
+    let decided = Box::pin(record_changes(gateway, events, change)).await?;
+    let mut bodies = decided.iter().map(|approval| ApprovalBody::of(gateway, approval));
+    let first = bodies.next().ok_or_else(|| CallError::internal("nothing was decided"))?;
+    Ok(reply::json(StatusCode::OK, &ApprovalBody { with: bodies.collect(), ..first }))
 }
 
-async fn decide_one(
-    meta: &RequestMeta,
-    gateway: &Arc<Gateway>,
-    id: String,
-    judgement: Judgement,
-    kind: EventKind,
-) -> Result<ApprovalBody, CallError> {
+fn event_of(meta: &RequestMeta, id: &str, judgement: &Judgement) -> AuditEvent {
     let detail = match (&judgement.arguments, &judgement.strike[..]) {
         (Some(_), _) => Some("with arguments that the approver wrote".to_owned()),
         (None, []) => None,
         (None, struck) => Some(format!("without the effects {struck:?}")),
     };
-    let event = AuditEvent {
-        subject: Some(id.clone()),
+    let kind = if judgement.approved { EventKind::ApprovalGiven } else { EventKind::ApprovalDenied };
+    AuditEvent {
+        subject: Some(id.to_owned()),
         detail,
         caller: Some(Arc::clone(&meta.caller)),
         ..AuditEvent::new(kind).of_request(meta.request.as_ref(), meta.trace.as_ref())
-    };
-    let (service, approver) = (Arc::clone(gateway), Arc::clone(&meta.caller));
-    let change = async move { service.approvals().decide(&approver, &id, &judgement).await };
-    let decided = record_change(gateway, event, change).await?;
-    Ok(ApprovalBody::of(gateway, &decided))
+    }
 }

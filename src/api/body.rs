@@ -116,8 +116,8 @@ impl BodyLimits {
         match read {
             Ok(Ok(read)) => Ok(read),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(self.too_large()),
-            Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
-            Err(_) => Err(invalid("the body did not arrive in time (`server.read_timeout_seconds`)")),
+            Ok(Err(error)) => Err(CallError::invalid("the body is incomplete: the connection ended").caused_by(error)),
+            Err(_) => Err(CallError::invalid("the body did not arrive in time (`server.read_timeout_seconds`)")),
         }
     }
 
@@ -281,7 +281,7 @@ async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) 
 pub(super) fn unacceptable(problem: InvalidJson) -> CallError {
     let error = format!("the body is not acceptable JSON: {problem}");
     let path = match problem.kind {
-        InvalidJsonKind::Malformed => return invalid(error),
+        InvalidJsonKind::Malformed => return CallError::invalid(error),
         InvalidJsonKind::TooManyValues => {
             let message = format!("{error} (`server.max_json_values`)");
             return CallError::new(ErrorCode::TooLarge, message);
@@ -311,11 +311,7 @@ pub(super) fn declares_json(headers: &HeaderMap) -> bool {
 pub(super) fn wrong_form(problem: impl fmt::Display) -> CallError {
     // The message quotes the body, however long it is.
     let shown: String = problem.to_string().chars().take(300).collect();
-    invalid(format!("the body has the wrong form: {shown}"))
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
+    CallError::invalid(format!("the body has the wrong form: {shown}"))
 }
 
 #[cfg(test)]

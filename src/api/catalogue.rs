@@ -20,7 +20,7 @@ use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
 use sekisho_audit::{AuditEvent, EventKind};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::{CatalogueEntry, Gateway, ProfileTool, SourceDecision, SourceProfile};
 use sekisho_store::{Audience, RequestState, SourceRequestFilter, StoredSourceRequest};
 
@@ -230,7 +230,7 @@ pub(super) async fn requests(
 ) -> Result<Response, ErrorReply> {
     meta.caller.require_administrator()?;
     let RequestQuery { state, limit, after } = query;
-    let state = state.map(|state| state.parse::<RequestState>().map_err(|_| invalid(STATES))).transpose()?;
+    let state = state.map(|state| state.parse::<RequestState>().map_err(|_| CallError::invalid(STATES))).transpose()?;
     let query = PageQuery { limit, after };
     let limit = query.limit()?;
     let place = query.after::<LatestFirst>()?;
@@ -344,8 +344,4 @@ impl From<ProfileTool> for ProfileToolBody {
     fn from(ProfileTool { name, is_dangerous, needs_approval }: ProfileTool) -> Self {
         Self { name, dangerous: is_dangerous, approval: needs_approval }
     }
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 
 /// Entries of a page, if the request names no number.
 pub const PAGE: usize = 50;
@@ -48,7 +48,7 @@ impl PageQuery {
     pub fn limit(&self) -> Result<usize, CallError> {
         match self.limit.unwrap_or(PAGE) {
             limit @ 1..=MAX_PAGE => Ok(limit),
-            _ => Err(invalid(format!("`limit` must be 1 to {MAX_PAGE}"))),
+            _ => Err(CallError::invalid(format!("`limit` must be 1 to {MAX_PAGE}"))),
         }
     }
 
@@ -113,11 +113,7 @@ impl<T: Clone> Page<T> {
 
 /// The refusal of an `after` that names no page.
 pub fn invalid_after() -> CallError {
-    invalid("`after` must be `next` of the page before".to_owned())
-}
-
-fn invalid(message: String) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
+    CallError::invalid("`after` must be `next` of the page before".to_owned())
 }
 
 impl LatestFirst {
@@ -145,6 +141,7 @@ impl FromStr for LatestFirst {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sekisho_core::error::ErrorCode;
 
     fn query(limit: usize, after: Option<String>) -> PageQuery {
         PageQuery { limit: Some(limit), after }

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::reply::ErrorReply;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 
 /// A path parameter, percent-decoded.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
         Ok(Query::<T>::from_request_parts(parts, state)
             .await
             .map(|Query(parameters)| Self(parameters))
-            .map_err(|rejection: QueryRejection| invalid(unreadable_query(&rejection.body_text())))?)
+            .map_err(|rejection: QueryRejection| CallError::invalid(unreadable_query(&rejection.body_text())))?)
     }
 }
 
@@ -62,11 +62,7 @@ fn unreadable_query(reason: &str) -> String {
 
 /// The refusal of a path that cannot be read.
 pub(super) fn unreadable_path(rejection: &PathRejection) -> CallError {
-    invalid(format!("the path cannot be read: {}", rejection.body_text()))
-}
-
-fn invalid(message: String) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
+    CallError::invalid(format!("the path cannot be read: {}", rejection.body_text()))
 }
 
 #[cfg(test)]

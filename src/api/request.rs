@@ -203,7 +203,9 @@ impl RequestMeta {
             (Some(_), _) => "Idempotency-Key",
             (None, Some(_)) => "X-Approval-Id",
         };
-        Err(invalid(format!("`{header}` applies to one call; send the calls of this batch in requests of their own")))
+        Err(CallError::invalid(format!(
+            "`{header}` applies to one call; send the calls of this batch in requests of their own"
+        )))
     }
 
     /// Requires a role for the route.
@@ -324,7 +326,7 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
 
 fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {
     match (arguments, parameters) {
-        (Some(_), Some(_)) => Err(invalid("`arguments` and `parameters` are synonyms; send one of them")),
+        (Some(_), Some(_)) => Err(CallError::invalid("`arguments` and `parameters` are synonyms; send one of them")),
         (one, other) => Ok(one.or(other).unwrap_or_default()),
     }
 }
@@ -351,15 +353,11 @@ fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>,
     match single(headers, name) {
         Ok(None) => Ok(None),
         Ok(Some(text)) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
-        Err(HeaderError::Duplicate) => Err(invalid(format!("duplicate `{name}` header"))),
+        Err(HeaderError::Duplicate) => Err(CallError::invalid(format!("duplicate `{name}` header"))),
         Ok(Some(_)) | Err(HeaderError::NotText) => {
-            Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters")))
+            Err(CallError::invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters")))
         }
     }
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ impl RequestGuard {
     fn check(&self, request: &Request<Incoming>) -> Result<(ClientAddress, Option<ForwardedRequest>), CallError> {
         // RFC 9112 §3.2: a proxy in front may have used the other one.
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
-            return Err(invalid("duplicate `Host` header"));
+            return Err(CallError::invalid("duplicate `Host` header"));
         }
         let forwarded = self.replica.as_ref().map(|replica| ForwardedRequest::read(replica, request)).transpose()?;
         let client = match &forwarded {
@@ -239,10 +239,6 @@ fn is_identity(codings: &HeaderValue) -> bool {
     codings.to_str().is_ok_and(|text| {
         text.split(',').map(str::trim).all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case("identity"))
     })
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 #[cfg(test)]

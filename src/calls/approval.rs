@@ -237,19 +237,17 @@ impl Approvals {
         };
         let approval = match self.store.approvals().ask(new).await.map_err(|error| refusal::unavailable(&error))? {
             Asked::Known(stored) => Approval::read(stored)?,
-            Asked::New(stored) => {
-                let approval = Approval::read(stored)?;
-                self.record_asked(&approval, call, slot);
-                self.count_pending().await;
-                approval
-            }
+            Asked::New(stored) => self.asked(Approval::read(stored)?, call, slot, true).await,
+            Asked::Further(stored) => self.asked(Approval::read(stored)?, call, slot, false).await,
             Asked::TooManyOfCaller => return Err(refusal::too_many_of_caller()),
             Asked::TooMany => return Err(refusal::too_many()),
         };
         Ok(self.required(&approval, reasons, policy_version))
     }
 
-    fn record_asked(&self, approval: &Approval, call: &CallContext, slot: AuditSlot) {
+    /// Records a new request. `tells`: also to the receiver of webhooks, who is told of calls that come at once by the first of
+    /// them.
+    async fn asked(&self, approval: Approval, call: &CallContext, slot: AuditSlot, tells: bool) -> Approval {
         self.metrics.approval(ApprovalEvent::Asked);
         let event = AuditEvent {
             subject: Some(approval.id.to_string()),
@@ -259,7 +257,11 @@ impl Approvals {
                 .of_request(call.origin.request.as_ref(), call.origin.trace.as_ref())
         };
         _ = slot.write_event(event);
-        self.notify(approval);
+        if tells {
+            self.notify(&approval);
+        }
+        self.count_pending().await;
+        approval
     }
 
     /// An approval, for any caller.

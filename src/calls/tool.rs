@@ -40,6 +40,7 @@ pub use self::schema::{
     Aliases, ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
     is_pattern,
 };
+pub(crate) use self::sent::LOCAL;
 pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
 pub use self::shape::Shape;
 pub use self::source::{

@@ -53,6 +53,9 @@ pub(super) enum ApprovalsCommand {
         /// Approve another call that waits with it, as `show` lists them, too. May be repeated.
         #[arg(long, value_name = "ID")]
         with: Vec<String>,
+        /// Deny another call that waits with it in the same decision. May be repeated.
+        #[arg(long, value_name = "ID")]
+        deny: Vec<String>,
     },
     /// Deny a call, or take back an approval that is not used up.
     Deny {
@@ -96,12 +99,15 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
     with_remote_as(common, &NamedCaller::approver(), |remote| match command {
         Some(ApprovalsCommand::Watch) => watch(remote, common.json),
         Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
-        Some(ApprovalsCommand::Approve { id, reason, minutes, session, strike, arguments_sha256, with, .. }) => {
+        Some(ApprovalsCommand::Approve {
+            id, reason, minutes, session, strike, arguments_sha256, with, deny, ..
+        }) => {
             let mut body = json!({"reason": reason, "arguments_sha256": arguments_sha256});
             if !strike.is_empty() {
                 body["strike"] = json!(strike);
             }
-            name_others(&mut body, &with);
+            name_others(&mut body, "with", &with);
+            name_others(&mut body, "deny", &deny);
             if let Some(arguments) = arguments {
                 body["arguments"] = Value::Object(arguments);
             }
@@ -117,7 +123,7 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
         }
         Some(ApprovalsCommand::Deny { id, reason, with }) => {
             let mut body = json!({"reason": reason});
-            name_others(&mut body, &with);
+            name_others(&mut body, "with", &with);
             Ok(decided(&remote.send(Method::POST, &["approvals", &id, "deny"], Some(&body))?, common.json))
         }
         Some(ApprovalsCommand::List(options)) => list(remote, &options, common.json),
@@ -126,9 +132,9 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
 }
 
 /// Adds the others that are decided too.
-fn name_others(body: &mut Value, with: &[String]) {
-    if !with.is_empty() {
-        body["with"] = json!(with);
+fn name_others(body: &mut Value, member: &str, ids: &[String]) {
+    if !ids.is_empty() {
+        body[member] = json!(ids);
     }
 }
 
@@ -228,9 +234,12 @@ fn show_others(approval: &Value) {
         for question in other["questions"].as_array().into_iter().flatten() {
             present::line(&format!("  {}", question_line(question)));
         }
-        for (title, member) in
-            [("arguments", "arguments"), ("arguments that the approver wrote", "changed_arguments"), ("sent", "sent")]
-        {
+        for (title, member) in [
+            ("arguments", "arguments"),
+            ("arguments that the approver wrote", "changed_arguments"),
+            ("arguments SHA-256", "arguments_sha256"),
+            ("sent", "sent"),
+        ] {
             if !other[member].is_null() {
                 present::line(&format!("  {title}: {}", present::harmless(&other[member].to_string())));
             }
@@ -239,7 +248,9 @@ fn show_others(approval: &Value) {
     if approval["status"] == "pending" && !others.is_empty() {
         let options: Vec<_> = others.iter().map(|other| format!("--with {}", text(other, "id"))).collect();
         let (id, options) = (text(approval, "id"), options.join(" "));
-        present::line(&format!("all of them: sekisho approvals approve {id} {options}"));
+        present::line(&format!(
+            "all of them: sekisho approvals approve {id} {options} (`--deny ID` in place of `--with ID` denies one)"
+        ));
     }
 }
 

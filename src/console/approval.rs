@@ -20,7 +20,7 @@ use super::{Console, error_page, format, redirect, tools, try_it};
 use sekisho_api::list::Page;
 use sekisho_api::{ApprovalBody, DecisionBody};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::APPROVER;
 
 /// The field with the digest of the arguments that the page shows.
@@ -76,26 +76,40 @@ pub(super) fn decides(visit: &Visit) -> bool {
 }
 
 async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), CallError> {
-    let (reason, act) = (form.field("reason"), form.field("act"));
-    let (act, others) = act.strip_suffix("-all").map_or((act, WITH_FIELD), |act| (act, SHOWN_FIELD));
-    let with = form.all(others).collect::<Vec<_>>();
+    let reason = form.field("reason");
+    let (act, with, rest) = others(form);
     let (act, body) = match act {
         "approve" => {
             let (scope, minutes) = extent(form)?;
             let seen = form.text(SEEN_FIELD);
             let strike = form.all(STRIKE_FIELD).map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
-            let strike =
-                strike.map_err(|_| invalid("the form names an effect that is no number; open the page again"))?;
+            let strike = strike
+                .map_err(|_| CallError::invalid("the form names an effect that is no number; open the page again"))?;
             let body = json!({
                 "reason": reason, "scope": scope, "minutes": minutes, "strike": strike, "arguments_sha256": seen, "with": with,
+                "deny": rest,
             });
             ("approve", body)
         }
         "deny" => ("deny", json!({"reason": reason, "with": with})),
-        _ => return Err(invalid("the form says nothing to decide; open the page again")),
+        _ => return Err(CallError::invalid("the form says nothing to decide; open the page again")),
     };
     let route = format!("{}/{act}", route_of(id));
     form.visit.change(console, Method::POST, &route, Some(&body)).await.map(|_| ())
+}
+
+/// The act of the button, and the ids of others: to decide alike, and to deny.
+fn others(form: &Submitted) -> (&str, Vec<&str>, Vec<&str>) {
+    let act = form.field("act");
+    let (chosen, shown) = (form.all(WITH_FIELD).collect::<Vec<_>>(), form.all(SHOWN_FIELD));
+    if let Some(act) = act.strip_suffix("-chosen") {
+        let (with, rest) = shown.partition(|id| chosen.contains(id));
+        return (act, with, rest);
+    }
+    match act.strip_suffix("-all") {
+        Some(act) => (act, shown.collect(), Vec::new()),
+        None => (act, chosen, Vec::new()),
+    }
 }
 
 /// The wanted extent of an approval. The field with the minutes is filled for other scopes too.
@@ -103,15 +117,12 @@ fn extent(form: &Submitted) -> Result<(&str, Option<u32>), CallError> {
     match form.text("scope").unwrap_or(ApprovalScope::Once.as_str()) {
         "minutes" => {
             let minutes = form.field("minutes").parse::<u32>();
-            let minutes = minutes.map_err(|_| invalid("the minutes must be a number; go back and write it there"))?;
+            let minutes =
+                minutes.map_err(|_| CallError::invalid("the minutes must be a number; go back and write it there"))?;
             Ok(("minutes", Some(minutes)))
         }
         scope => Ok((scope, None)),
     }
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 fn route_of(id: &str) -> String {
@@ -292,6 +303,7 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                         div.buttons {
                             button.main name="act" value="approve" { (texts.get("approval-approve")) }
                             (button_for_all(texts, approval, "approve-all", "approval-approve-all"))
+                            @if approval.calls > 1 { button name="act" value="approve-chosen" { (texts.get("approval-approve-chosen")) } }
                         }
                     }
                 }

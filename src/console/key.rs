@@ -19,7 +19,7 @@ use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, snippets};
 use sekisho_api::{KeyBody, KeyWithToken};
 use sekisho_config::Secret;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::FiguresOf;
 
 /// `GET /console/keys/{id}`.
@@ -73,8 +73,8 @@ async fn change(console: &Console, form: &Submitted, id: &str) -> Result<Option<
     match form.field("act") {
         "rotate" => {
             let seconds = form.text("overlap_seconds").map(str::parse::<u64>).transpose();
-            let seconds =
-                seconds.map_err(|_| invalid("the time is a number of seconds; go back and write it there"))?;
+            let seconds = seconds
+                .map_err(|_| CallError::invalid("the time is a number of seconds; go back and write it there"))?;
             let (route, body) = (format!("{}/rotate", route_of(id)), json!({"overlap_seconds": seconds}));
             let rotated = form.visit.change(console, Method::POST, &route, Some(&body)).await?;
             with_token(rotated).map(Some)
@@ -84,12 +84,8 @@ async fn change(console: &Console, form: &Submitted, id: &str) -> Result<Option<
             form.visit.change(console, Method::DELETE, &route_of(id), None).await?;
             Ok(None)
         }
-        _ => Err(invalid("the form says nothing to do; open the page again")),
+        _ => Err(CallError::invalid("the form says nothing to do; open the page again")),
     }
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 fn route_of(id: &str) -> String {

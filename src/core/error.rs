@@ -138,6 +138,11 @@ impl CallError {
         }))
     }
 
+    /// The request is wrong: `message` says how, and what to send instead.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidRequest, message)
+    }
+
     /// The tool ran and failed: `message` is its own explanation, for the model to read.
     pub fn tool(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::ToolError, message)

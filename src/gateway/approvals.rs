@@ -14,7 +14,7 @@ use sekisho_calls::pipeline::{Answered, Pipeline};
 use sekisho_calls::policy::ApproverInput;
 use sekisho_core::approval::ApprovalState;
 use sekisho_core::call::{Arguments, CallBody, CallContext, Caller, Via};
-use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
+use sekisho_core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use sekisho_core::json;
 use sekisho_store::ApprovalFilter;
 
@@ -52,6 +52,12 @@ fn effects_left(asked: &Arguments, judgement: &Judgement) -> Result<Option<Argum
         return Ok(None);
     }
     Proposal::from_arguments(asked.clone())?.without(&judgement.strike)?.to_arguments().map(Some)
+}
+
+/// Names the approval of which a decision about several is refused.
+fn about(approval: &Approval) -> Detail {
+    let message = format!("this is about the call of {}: leave it out, or decide otherwise about it", approval.tool);
+    Detail { path: approval.id.to_string(), rule: "approvals".to_owned(), message }
 }
 
 /// What an approver wrote comes from no stranger.
@@ -217,20 +223,51 @@ impl CallApprovals {
         self.pipeline.approvals.list(filter).await
     }
 
-    /// Approves or denies a call of another.
-    /// Errors: `denied` for a caller who is no approver or may not approve this, `not_found`, and the errors of
-    /// [`decide`](sekisho_calls::approval::Approvals::decide).
-    pub async fn decide(&self, approver: &Caller, id: &str, judgement: &Judgement) -> Result<Approval, CallError> {
-        let (approval, is_approver) = self.find(approver, id).await?;
-        if !is_approver {
-            let message = format!("this requires the role `{APPROVER}`; use a key that has it");
-            return Err(CallError::new(ErrorCode::Denied, message));
+    /// Approves or denies a call of another, the first one, and others that wait with it: all of them, or none.
+    /// Errors: `denied` for a caller who is no approver or may not approve one of these, `not_found`, `invalid_request` for one
+    /// that does not wait with the first one, and the errors of [`decide_seen`](sekisho_calls::approval::Approvals::decide_seen).
+    pub async fn decide(
+        &self,
+        approver: &Caller,
+        decisions: &[(String, Judgement)],
+    ) -> Result<Vec<Approval>, CallError> {
+        let mut judged: Vec<(Approval, Judgement)> = Vec::with_capacity(decisions.len());
+        for (id, judgement) in decisions {
+            let found = match self.find(approver, id).await {
+                Err(error) if error.code() == ErrorCode::NotFound && !judged.is_empty() => None,
+                found => Some(found?),
+            };
+            let first = judged.first().map(|(first, _)| first);
+            let found = found.filter(|(approval, _)| first.is_none_or(|first| approval.waits_with(first)));
+            let (approval, is_approver) = found.ok_or_else(|| {
+                let message = format!("the approval {id} does not wait with this one: name those that its `with` has");
+                CallError::new(ErrorCode::InvalidRequest, message)
+            })?;
+            if !is_approver {
+                let message = format!("this requires the role `{APPROVER}`; use a key that has it");
+                return Err(CallError::new(ErrorCode::Denied, message));
+            }
+            if judged.iter().any(|(other, _)| other.id == approval.id) {
+                let message = format!("the approval {id} is named twice: decide about it once");
+                return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            }
+            let judgement = match judgement.approved {
+                true => self.permitted(approver, &approval, judgement),
+                false => Ok(judgement.clone()),
+            };
+            let judgement = judgement.map_err(|error| match decisions {
+                [_] => error,
+                _ => error.with_detail(about(&approval)),
+            })?;
+            judged.push((approval, judgement));
         }
+        self.pipeline.approvals.decide_seen(&judged, approver).await
+    }
+
+    /// The decision with the arguments with which the call is made instead, where the policies permit it.
+    fn permitted(&self, approver: &Caller, approval: &Approval, judgement: &Judgement) -> Result<Judgement, CallError> {
         let approvals = &self.pipeline.approvals;
-        if !judgement.approved {
-            return approvals.decide(&approval.id, approver, judgement).await;
-        }
-        let asked = approvals.arguments(&approval)?;
+        let asked = approvals.arguments(approval)?;
         let (arguments, sent) = match approval.is_for_effects() {
             true => (effects_left(&asked, judgement)?, None),
             false if !judgement.strike.is_empty() => {
@@ -238,13 +275,13 @@ impl CallApprovals {
                 return Err(CallError::new(ErrorCode::InvalidRequest, message));
             }
             false => {
-                let written = judgement.arguments.clone().map(|written| self.valid_change(&approval, &asked, written));
+                let written = judgement.arguments.clone().map(|written| self.valid_change(approval, &asked, written));
                 let (arguments, sent) = written.transpose()?.unzip();
                 (arguments, sent.flatten())
             }
         };
         let judgement = Judgement { arguments, sent, ..judgement.clone() };
-        let changed_before = approvals.changed_arguments(&approval)?;
+        let changed_before = approvals.changed_arguments(approval)?;
         let arguments = judgement.arguments.as_ref().or(changed_before.as_ref()).unwrap_or(&asked);
         let given = ApproverInput {
             id: &approval.id,
@@ -264,7 +301,7 @@ impl CallApprovals {
                 self.pipeline.policy.check_approver(of_effect, approver)?;
             }
         }
-        approvals.decide_seen(&approval, approver, &judgement).await
+        Ok(judgement)
     }
 
     /// The arguments that an approver writes, as the tool takes them, and their sent form, where it is another one.

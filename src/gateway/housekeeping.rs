@@ -107,9 +107,6 @@ impl Housekeeping {
             tracing::warn!(%error, "cannot remove destinations that are known no longer from the store");
         }
         self.report_lost_approvals().await;
-        if let Err(error) = self.store.usage().forget_runs_before(self.store.now().earlier(KEPT_RUNS)).await {
-            tracing::warn!(%error, "cannot remove old agent runs from the store");
-        }
         if let Err(error) = self.store.conversation_logs().forget_before(self.oldest_conversation()).await {
             tracing::warn!(%error, "cannot remove old logs of conversations from the store");
         }

@@ -181,7 +181,9 @@ impl Keys {
     /// Errors: `denied`; `invalid_request` for a key that has ended.
     pub fn check_rotation(&self, by: KeyAdministrator<'_>, key: &StoredKey) -> Result<(), CallError> {
         if key.has_ended(self.store.now()) {
-            return Err(invalid("this key was revoked or has expired, and gets no other token; create a new one"));
+            return Err(CallError::invalid(
+                "this key was revoked or has expired, and gets no other token; create a new one",
+            ));
         }
         let rights =
             KeyRights { tenant: &key.tenant, roles: &key.roles, tools: key.tools.as_deref(), expires: key.expires };
@@ -202,8 +204,8 @@ impl Keys {
         let creators = by.creators_with(&key.person, &key.creators)?;
         let _changing = self.changing.lock().await;
         let rotated = self.store.keys().rotate(key, &sha256, &creators, overlap).await?;
-        let stored =
-            rotated.ok_or_else(|| invalid("another request has rotated or revoked this key; look at it again"))?;
+        let stored = rotated
+            .ok_or_else(|| CallError::invalid("another request has rotated or revoked this key; look at it again"))?;
         self.managed.put(&stored);
         Ok((self.with_last_use(stored), token))
     }
@@ -301,8 +303,4 @@ impl Keys {
 fn unknown(id: &str) -> CallError {
     let shown: String = id.chars().take(MAX_TEXT).collect();
     CallError::new(ErrorCode::NotFound, format!("there is no key {shown:?}: `sekisho keys list` lists them"))
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

@@ -12,7 +12,7 @@ use super::{StartError, ToolOffer};
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
 use sekisho_calls::tool::Source;
-use sekisho_core::administration::{Ownership, SharedAdministrator};
+use sekisho_core::administration::SharedAdministrator;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_mcp_client::Change;
 
@@ -98,7 +98,7 @@ impl ToolOffer {
         let snapshot = snapshot.await.map_err(CallError::internal)?.map_err(CallError::internal)?;
         record_lock(&self.pipeline.settlement.audit, &lock_file, Some(&before), Some(&lock));
         self.lock.store(Some(lock));
-        self.mcp_servers.announce(Change::Prompts(Ownership::Shared));
+        self.mcp_servers.announce(Change::Prompts(None));
         self.replace(snapshot);
         self.mcp_servers.announce(Change::Tools);
         Ok(())

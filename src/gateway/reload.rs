@@ -12,7 +12,6 @@ use super::{Gateway, OwnTools, StartError, components, limit_tenants, mcp, pytho
 use sekisho_calls::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
 use sekisho_calls::registry::Snapshot;
 use sekisho_config::{Config, Opening, ReloadMode};
-use sekisho_core::administration::Ownership;
 use sekisho_mcp_client::Change;
 
 /// A changed configuration that is not applied, because it opens something.
@@ -180,7 +179,7 @@ impl Gateway {
             let audit = &self.pipeline.settlement.audit;
             record_lock(audit, &running.lock_file(), before.as_deref(), lock.as_deref());
             self.tool_offer.lock.store(lock);
-            self.mcp_servers.announce(Change::Prompts(Ownership::Shared));
+            self.mcp_servers.announce(Change::Prompts(None));
         }
         components::offer(&self.sandbox, &self.readiness, &own_components);
         self.tool_offer.replace(snapshot);

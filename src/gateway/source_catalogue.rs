@@ -242,8 +242,8 @@ impl SourceCatalogue {
             self.tool_offer.configure_servers().await;
             self.tool_offer.offer_mcp_tools().await;
             // A server that others have already does not announce its lists itself.
-            self.mcp_servers.announce(Change::Resources(Ownership::Shared));
-            self.mcp_servers.announce(Change::Prompts(Ownership::Shared));
+            self.mcp_servers.announce(Change::Resources(None));
+            self.mcp_servers.announce(Change::Prompts(None));
         }
         Ok(())
     }

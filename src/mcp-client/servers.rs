@@ -167,11 +167,13 @@ impl McpServers {
         for (name, UnusableServer { problem, .. }) in &unusable {
             self.context.readiness.degrade(&source(name), problem);
         }
-        let started: Vec<_> = running.iter().filter(|(name, server)| is_new(&before, name, server)).collect();
-        for (_, server) in started {
-            self.tasks.spawn(Arc::clone(server).keep());
-        }
+        let started = running.iter().filter(|(name, server)| is_new(&before, name, server));
+        let started: Vec<_> = started.map(|(_, server)| Arc::clone(server)).collect();
         self.running.store(Arc::new(running));
+        self.announce_others_than(&before);
+        for server in started {
+            self.tasks.spawn(server.keep());
+        }
         self.unusable.store(Arc::new(unusable));
         self.tools_changed.notify_one();
     }

@@ -256,6 +256,7 @@ impl<'a> ProgramTools<'a> {
             must_end_by: Some(self.deadline.0),
             origin: CallOrigin {
                 request: outer.origin.request.clone(),
+                batch: outer.origin.batch.clone(),
                 trace: telemetry::current().or_else(|| outer.origin.trace.clone()),
                 session: outer.origin.session.clone(),
                 values_of: outer.origin.values_of.clone(),

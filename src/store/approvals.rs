@@ -25,6 +25,9 @@ pub const PENDING_OF_CALLER: i64 = 100;
 /// Requests of all callers that wait at once.
 const PENDING_OF_ALL: i64 = 10_000;
 
+/// Requests of one group within this time are told of once: calls of one turn come at once.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
 /// A call that needs approval.
 #[derive(Debug, Clone, Copy)]
 pub struct NewApproval<'a> {
@@ -50,6 +53,8 @@ pub struct NewApproval<'a> {
 pub enum Asked {
     /// It waits now.
     New(StoredApproval),
+    /// The same, with others of its group that were asked for within the last seconds.
+    Further(StoredApproval),
     /// An equal request waits already.
     Known(StoredApproval),
     /// The caller has [`PENDING_OF_CALLER`] requests.
@@ -149,9 +154,23 @@ impl ApprovalStore {
             transaction.rollback().await.at(&self.0)?;
             return Ok(if all >= PENDING_OF_ALL { Asked::TooMany } else { Asked::TooManyOfCaller });
         }
+        let is_further = self.is_further(&mut transaction, new.group_digest).await.at(&self.0)?;
         let row = self.insert(&mut transaction, new).await.at(&self.0)?;
         transaction.commit().await.at(&self.0)?;
-        Ok(Asked::New(self.approval_of(&row, None)?))
+        let stored = self.approval_of(&row, None)?;
+        Ok(if is_further { Asked::Further(stored) } else { Asked::New(stored) })
+    }
+
+    /// Whether others of the group wait that were asked for just now.
+    async fn is_further(&self, connection: &mut sqlx::AnyConnection, group: Option<&str>) -> sqlx::Result<bool> {
+        let Some(group) = group else { return Ok(false) };
+        let sql = format!(
+            "SELECT COUNT(*) FROM approvals WHERE group_digest = $1 AND state = 'pending' AND created > {} - $2",
+            self.0.engine.now_expression()
+        );
+        let waiting = sqlx::query_scalar(AssertSqlSafe(sql)).bind(group).bind(micros(AT_ONCE));
+        let waiting: i64 = waiting.fetch_one(connection).await?;
+        Ok(waiting > 0)
     }
 
     async fn insert(&self, connection: &mut sqlx::AnyConnection, new: NewApproval<'_>) -> sqlx::Result<AnyRow> {

@@ -46,7 +46,6 @@ mod replicas;
 mod resources;
 mod results;
 mod rule_usage;
-mod runs;
 pub mod sealing;
 mod sessions;
 mod shared_versions;
@@ -139,7 +138,6 @@ pub use self::replicas::{ReplicaIdentity, ReplicaStore, StoredReplica};
 pub use self::resources::{ResourceKind, ResourceStore};
 pub use self::results::{ListedResult, NewResult, ResultContent, ResultOwner, ResultStore};
 pub use self::rule_usage::{RuleUsage, RuleUsageStore};
-pub use self::runs::AgentRun;
 pub use self::sessions::{HandOver, SessionMessage, SessionSummary, StoredPrefix};
 pub use self::source_requests::{
     Audience, MAX_REQUESTS_OF_TENANT, NewSourceRequest, RequestState, SourceRequestFilter, SourceRequestStore,

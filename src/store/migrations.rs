@@ -15,6 +15,7 @@ const FILES: &[(&str, &str)] = &[
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
     ("MCP servers", include_str!("migrations/0004_mcp_servers.sql")),
+    // No program of this version reads or writes it: a file of the next one removes it.
     ("agent runs", include_str!("migrations/0005_agent_runs.sql")),
     ("idempotency records", include_str!("migrations/0006_idempotency_records.sql")),
     ("conversations", include_str!("migrations/0007_conversations.sql")),

@@ -11,13 +11,12 @@ use sqlx::{AnyPool, AssertSqlSafe};
 use uuid::Uuid;
 
 use super::{
-    AgentRun, AtStore, Conversation, ConversationStatus, DailyUsage, PermitStore, ReplicaIdentity, Store, StoreError,
-    StoreLocation, StoredCharge, UsageStore, UserTokenStore, sqlite,
+    Conversation, ConversationStatus, DailyUsage, PermitStore, ReplicaIdentity, Store, StoreError, StoreLocation,
+    StoredCharge, UsageStore, UserTokenStore, sqlite,
 };
 use crate::replica::LOST_AFTER;
 use sekisho_config::Secret;
 use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
-use sekisho_core::record::RunUsage;
 
 /// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
 const DATABASE: &str = "TEST_DATABASE_URL";
@@ -213,35 +212,4 @@ pub async fn age_user_tokens(store: &UserTokenStore, by: std::time::Duration) {
     let aged = sqlx::query("UPDATE user_tokens SET changed = changed - $1, used = used - $1");
     let micros = i64::try_from(by.as_micros()).unwrap();
     aged.bind(micros).execute(&store.0.pool).await.unwrap();
-}
-
-/// Begun, agent, model, reason, turns, calls of tools, tokens of four kinds, costs, milliseconds.
-type RunRow = (String, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
-
-impl UsageStore {
-    /// The latest runs of a caller, the last one first.
-    pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
-        let sql = "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
-             cache_write_tokens, cost_usd, duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2";
-        let rows: Vec<RunRow> =
-            bound!(sqlx::query_as(sql), caller_key, i64::from(max)).fetch_all(&self.0.pool).await.at(&self.0)?;
-        Ok(rows.into_iter().map(|row| agent_run(caller_key, row)).collect())
-    }
-}
-
-fn agent_run(caller_key: &str, row: RunRow) -> AgentRun {
-    let (begun, agent, model, reason, turns, tool_calls, prompt, completion, cached, written, cost_usd, ms) = row;
-    let count = |count: i64| u64::try_from(count).unwrap();
-    let used = RunUsage {
-        turns: turns.try_into().unwrap(),
-        tool_calls: tool_calls.try_into().unwrap(),
-        prompt_tokens: count(prompt),
-        completion_tokens: count(completion),
-        cost_usd: cost_usd.parse().unwrap(),
-        cached_tokens: count(cached),
-        cache_write_tokens: count(written),
-        duration_ms: count(ms),
-    };
-    let begun = DatabaseTime::of_database(begun.parse().unwrap());
-    AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used }
 }

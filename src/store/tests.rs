@@ -145,8 +145,6 @@ async fn a_file_of_an_earlier_version_opens_with_all_its_data() {
         for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
             assert_eq!(store.registrations().list(kind).await.unwrap(), [shared(name)]);
         }
-        let runs = store.usage().runs_of(&ann, 10).await.unwrap();
-        assert_eq!(runs.iter().map(|run| (&run.caller_key, run.used.turns)).collect::<Vec<_>>(), [(&ann, 1)]);
         assert!(store.idempotency().by_owner().await.unwrap().is_empty());
         store.close().await;
     }

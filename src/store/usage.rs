@@ -31,8 +31,7 @@ pub struct DailyUsage {
     pub tokens: u64,
 }
 
-/// The spending of callers and tenants, and the usage of each run of an agent: the tables `daily_usage` and
-/// `agent_runs`.
+/// The spending of callers and tenants: the table `daily_usage`.
 #[derive(Debug, Clone)]
 pub struct UsageStore(pub(super) Store);
 

@@ -78,16 +78,18 @@ impl NewCredential {
         let (secret, username) = (self.secret.expose(), self.username.as_deref().unwrap_or_default());
         let is_authorization = *name == header::AUTHORIZATION;
         if secret.is_empty() || secret.len() > MAX_BYTES || username.len() > MAX_BYTES {
-            return Err(invalid(&format!("`secret` has 1 to {MAX_BYTES} bytes, and `username` at most as many")));
+            return Err(CallError::invalid(format!(
+                "`secret` has 1 to {MAX_BYTES} bytes, and `username` at most as many"
+            )));
         }
         // RFC 7617 §2: the first colon ends the user name.
         if username.contains(':') || [username, secret].iter().any(|text| text.chars().any(char::is_control)) {
-            return Err(invalid(
+            return Err(CallError::invalid(
                 "`username` has no `:`, and neither it nor `secret` has control characters or line breaks",
             ));
         }
         if username.is_empty() == (self.kind == CredentialKind::Basic) {
-            return Err(invalid("`username` is required with the kind `basic`, and only there"));
+            return Err(CallError::invalid("`username` is required with the kind `basic`, and only there"));
         }
         let value = match self.kind {
             CredentialKind::Key if is_authorization => bearer(secret),
@@ -95,12 +97,14 @@ impl NewCredential {
             CredentialKind::Basic if !is_authorization => {
                 let problem =
                     format!("this upstream takes its credential in the header `{name}`: write the kind `key`");
-                return Err(invalid(&problem));
+                return Err(CallError::invalid(problem));
             }
             CredentialKind::Basic => Some(basic(username, secret)),
         };
         let value = value.filter(|value| value.to_str().is_ok_and(|text| text.trim() == text));
-        value.ok_or_else(|| invalid("`secret` has characters that a header cannot contain, or spaces around it"))
+        value.ok_or_else(|| {
+            CallError::invalid("`secret` has characters that a header cannot contain, or spaces around it")
+        })
     }
 }
 
@@ -137,7 +141,7 @@ impl UserSource {
 
     fn grant_of(&self, new: &NewCredential) -> Result<Grant, CallError> {
         let header = self.credential_header().ok_or_else(|| {
-            invalid(&format!(
+            CallError::invalid(format!(
                 "callers sign in to {name}, and store no credential: POST /sign-ins/{name}",
                 name = self.name
             ))
@@ -156,10 +160,6 @@ impl UserSource {
         self.tokens.signed_in.notify_waiters();
         Ok(())
     }
-}
-
-fn invalid(problem: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, problem)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod creators;
 mod races;
 mod replicas;
 pub(crate) mod runs;
+mod together;
 
 use std::time::Duration;
 
@@ -313,11 +314,23 @@ async fn what_another_key_sealed_is_named_and_cannot_be_approved() {
 async fn a_batch_has_no_approval_and_each_call_of_it_asks_for_its_own() {
     let app = TestApp::with(&format!("{KEYS}{ASKS}")).await;
     let batch = json!([{"tool_name": "echo", "arguments": {"n": 1}}, {"tool_name": "echo", "arguments": {"n": 2}}]);
-    let send = || app.post("/tools/batch-execute").bearer_auth("key-of-ann").json(&batch);
+    // All requests of this client have one id.
+    let post = |path: &str| app.post(path).bearer_auth("key-of-ann").header("x-request-id", "same");
+    let send = || post("/tools/batch-execute").json(&batch);
     assert_eq!(answer(send().header("x-approval-id", "x")).await.0, StatusCode::BAD_REQUEST);
     let (_, replies) = answer(send()).await;
     let ids: Vec<_> = (0..2).map(|index| replies[index]["error_info"]["approval"]["id"].as_str().unwrap()).collect();
     assert_ne!(ids[0], ids[1]);
+    // One person decides about both at once.
+    let (_, shown) = show(&app, "key-of-boss", ids[0]).await;
+    assert_eq!((&shown["calls"], &shown["with"][0]["id"]), (&json!(2), &json!(ids[1])), "{shown}");
+    let single = json!({"tool_name": "echo", "arguments": {"n": 3}});
+    assert_eq!(answer(post("/tools/execute").json(&single)).await.0, StatusCode::FORBIDDEN);
+    let next = json!([{"tool_name": "echo", "arguments": {"n": 4}}]);
+    assert_eq!(answer(post("/tools/batch-execute").json(&next)).await.0, StatusCode::OK);
+    let (_, list) = answer(app.get("/approvals?status=pending").bearer_auth("key-of-boss")).await;
+    let calls: Vec<_> = list["items"].as_array().unwrap().iter().map(|item| &item["calls"]).collect();
+    assert_eq!(calls, [&json!(1), &json!(1), &json!(2)], "{list}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! What runs of agents store, and what they must not, with a model server in this process.
+//! The costs of runs of agents, and keys that are stored nowhere, with a model server in this process.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use sekisho::Caller;
-use sekisho::testing::{AgentRun, Store};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::app::{TestApp, answer, code, config, degraded};
+use crate::lock::until;
 use crate::sent_turns::{SentTurns, append_only};
 
 const CANARY: &str = "sk-canary-5d41402abc4b2a76";
@@ -57,34 +57,28 @@ fn asked() -> Value {
     json!({"model": "paid", "messages": [{"role": "user", "content": "hi"}]})
 }
 
-/// The runs in the store, once there are so many.
-async fn runs(app: &TestApp, expected: usize) -> Vec<AgentRun> {
-    let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
-    for _ in 0..100 {
-        let runs = store.usage().runs_of("public\u{1f}anonymous", 100).await.unwrap();
-        if runs.len() >= expected {
-            store.close().await;
-            return runs;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("fewer than {expected} runs were kept");
+/// Waits until so many runs have ended with an answer, for that money in all.
+async fn ended(app: &TestApp, runs: u32, cost: f64) {
+    until(async || {
+        let ended = app.metric(r#"shannon_agent_runs_total{agent="paid",reason="stop"}"#).await;
+        let spent = app.metric(r#"shannon_agent_run_cost_usd_sum{agent="paid"}"#).await;
+        (ended >= f64::from(runs) && (spent - cost).abs() < 1e-9).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_run_is_kept_in_the_store_and_counted_in_the_metrics() {
+async fn a_run_is_counted_in_the_metrics() {
     let (model, _) = model_server(reported("hello", 30, 20), StatusCode::OK).await;
     let app = gateway(model).await;
     let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked())).await;
     assert_eq!((status.as_u16(), &reply["usage"]["total_tokens"]), (200, &json!(50)), "{reply}");
-    let run = &runs(&app, 1).await[0];
-    assert_eq!((run.agent.as_str(), run.model.as_str(), run.reason.as_str()), ("paid", "m", "stop"));
-    assert_eq!(
-        (run.used.turns, run.used.prompt_tokens, run.used.cost_usd.normalize().to_string().as_str()),
-        (1, 30, "0.0203")
-    );
-    assert_eq!(app.metric(r#"shannon_agent_runs_total{agent="paid",reason="stop"}"#).await, 1.0);
-    assert_eq!(app.metric(r#"shannon_agent_tokens_total{agent="paid",direction="output"}"#).await, 20.0);
+    ended(&app, 1, 0.0203).await;
+    assert_eq!(app.metric(r#"shannon_agent_turns_total{agent="paid"}"#).await, 1.0);
+    for (direction, tokens) in [("input", 30.0), ("output", 20.0)] {
+        let line = format!("shannon_agent_tokens_total{{agent=\"paid\",direction=\"{direction}\"}}");
+        assert_eq!(app.metric(&line).await, tokens, "{direction}");
+    }
 }
 
 #[tokio::test]
@@ -152,13 +146,13 @@ async fn a_request_bound_alone_refuses_no_model_for_its_price() {
         assert_eq!(degraded(&app).await.get("agent.prices"), None);
         let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked())).await;
         assert_eq!(status, 200, "{reply}");
-        assert!(runs(&app, 1).await[0].used.cost_usd.is_zero());
+        ended(&app, 1, 0.0).await;
     }
 }
 
 #[tokio::test]
 async fn a_listed_model_is_charged_whichever_it_is_and_ends_with_the_days_money() {
-    for (name, cost) in [("gpt-4.1", "0.08"), ("gpt-5-2025-08-07", "0.1"), ("claude-opus-4-5-20251101", "0.25")] {
+    for (name, cost) in [("gpt-4.1", 0.08), ("gpt-5-2025-08-07", 0.1), ("claude-opus-4-5-20251101", 0.25)] {
         let (model, asked_times) = model_server(reported("hello", 0, 10_000), StatusCode::OK).await;
         let app = TestApp::with(&bounded(model, name, "{max_cost_per_caller_per_day: 0.3}", "")).await;
         assert_eq!(degraded(&app).await.get("agent.prices"), None);
@@ -169,8 +163,8 @@ async fn a_listed_model_is_charged_whichever_it_is_and_ends_with_the_days_money(
         }
         assert_eq!(answers.pop(), Some(402), "{name}: {answers:?}");
         assert_eq!(asked_times.load(Ordering::SeqCst), answers.len(), "{name}");
-        let kept = &runs(&app, answers.len()).await;
-        assert!(kept.iter().any(|run| run.used.cost_usd.normalize().to_string() == cost), "{name}: {kept:?}");
+        let runs = u32::try_from(answers.len()).unwrap();
+        ended(&app, runs, cost * f64::from(runs)).await;
     }
 }
 
@@ -260,15 +254,19 @@ async fn a_model_that_never_answers_is_a_gateway_timeout_after_three_more_attemp
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_its_run_which_is_kept_as_aborted() {
+async fn a_client_that_leaves_ends_its_run_which_counts_as_aborted() {
     let script = "turns: [{text: [slow], delay_seconds: 60}]";
     let app = crate::agents::with_scripts(&[("slow", script)]).await;
     let mut body = asked();
     body["model"] = "slow".into();
     let request = app.post("/v1/chat/completions").json(&body).timeout(Duration::from_millis(300));
     assert!(request.send().await.is_err());
-    let run = &runs(&app, 1).await[0];
-    assert_eq!((run.reason.as_str(), run.used.turns), ("aborted", 1));
+    until(async || {
+        let ended = app.metric(r#"shannon_agent_runs_total{agent="slow",reason="aborted"}"#).await;
+        let turns = app.metric(r#"shannon_agent_turns_total{agent="slow"}"#).await;
+        (ended == 1.0 && turns == 1.0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

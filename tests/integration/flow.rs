@@ -408,27 +408,30 @@ async fn a_turn_with_several_calls_in_question_is_one_approval_and_those_that_ar
 }
 
 #[tokio::test]
-async fn the_page_of_an_approval_decides_about_all_calls_of_a_turn() {
-    let app = talking_by(TURN).await;
-    let (_, created) = answer(post(&app, "/api/conversations", &json!({}))).await;
-    let conversation = created["id"].as_str().unwrap();
-    execute(&app, conversation, "Read the news.").await;
-    let boss = Browser::signed_in(&app, "key-of-boss").await;
-    let (_, list) = answer(app.get("/approvals").bearer_auth("key-of-boss")).await;
-    let path = format!("/console/approvals/{}", list["items"][0]["id"].as_str().unwrap());
-    let page = boss.page(&path).await;
-    check_markup(&page);
-    for text in [EVE, "mallory@evil.example", "trudy@evil.example", "Approve all 3 calls"] {
-        assert!(page.contains(text), "{text} is not in {page}");
+async fn the_page_of_an_approval_decides_about_all_calls_of_a_turn_or_the_chosen_ones() {
+    for (act, made) in [("approve-all", 3.0), ("approve-chosen", 2.0)] {
+        let app = talking_by(TURN).await;
+        let (_, created) = answer(post(&app, "/api/conversations", &json!({}))).await;
+        let conversation = created["id"].as_str().unwrap();
+        execute(&app, conversation, "Read the news.").await;
+        let boss = Browser::signed_in(&app, "key-of-boss").await;
+        let (_, list) = answer(app.get("/approvals").bearer_auth("key-of-boss")).await;
+        let path = format!("/console/approvals/{}", list["items"][0]["id"].as_str().unwrap());
+        let page = boss.page(&path).await;
+        check_markup(&page);
+        for text in [EVE, "mallory@evil.example", "trudy@evil.example", "Approve all 3 calls", "deny the others"] {
+            assert!(page.contains(text), "{text} is not in {page}");
+        }
+        let shown: Vec<_> =
+            page.split("name=\"shown\" value=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        // Once in the form that approves, and once in the form that denies.
+        assert_eq!(shown.len(), 4, "{page}");
+        submitted(&boss, &path, &[("act", act), ("shown", shown[0]), ("shown", shown[1]), ("with", shown[0])]).await;
+        let (_, rest) = answer(app.get("/approvals?status=pending").bearer_auth("key-of-boss")).await;
+        assert_eq!(rest["items"], json!([]), "none waits on");
+        assert_eq!(resume(&app, conversation).await["result"], "Done.");
+        assert_eq!(runs_of(&app, "send_email").await, made, "{act}");
     }
-    let shown: Vec<_> =
-        page.split("name=\"shown\" value=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    let fields: Vec<_> = [("act", "approve-all")].into_iter().chain(shown.iter().map(|id| ("shown", *id))).collect();
-    // Once in the form that approves, and once in the form that denies.
-    assert_eq!(shown.len(), 4, "{page}");
-    submitted(&boss, &path, &fields[..3]).await;
-    assert_eq!(resume(&app, conversation).await["result"], "Done.");
-    assert_eq!(runs_of(&app, "send_email").await, 3.0);
 }
 
 /// What `sekisho flow report` says, of the administrator's own tenant.

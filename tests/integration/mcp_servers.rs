@@ -156,6 +156,41 @@ async fn the_tools_of_a_server_are_for_callers_of_its_roles() {
     app.stop().await;
 }
 
+/// Clients whose callers may not use a server are not told of its lists.
+#[tokio::test]
+async fn the_lists_of_a_server_change_for_callers_of_its_roles() {
+    const CHANGED: [&str; 2] = ["notifications/prompts/list_changed", "notifications/resources/list_changed"];
+    let keys = "auth: {api_keys: [{id: ada, key: key-of-ada, roles: [friend]}, {id: eve, key: key-of-eve}]}\n";
+    let of_friends = |name| (name, server("fine", "roles: [friend]"));
+    let app = TestApp::with(&format!("{keys}{}", yaml(&[of_friends("one")]))).await;
+    ready(&app).await;
+    let listening = async |key| {
+        let wanted = json!({"promptsListChanged": true, "resourcesListChanged": true, "toolsListChanged": true});
+        McpClient::new(&app, NEWER, Some(key)).listen(wanted).await
+    };
+    let (mut ada, mut eve) = (listening("key-of-ada").await, listening("key-of-eve").await);
+    let mut servers = vec![of_friends("one"), of_friends("two")];
+    app.gateway.reload(config(&app.directory, &format!("{keys}{}", yaml(&servers)))).await;
+    // The one of resources comes first.
+    ada.next_of(CHANGED[1]).await;
+    ada.next_of(CHANGED[0]).await;
+    servers.push(("three", server("fine", "")));
+    let mut of_friends_now = servers.clone();
+    of_friends_now[2] = of_friends("three");
+    // One that has other callers, or is removed, is told of, too.
+    for servers in [&servers[..], &of_friends_now, &servers, &servers[..2]] {
+        app.gateway.reload(config(&app.directory, &format!("{keys}{}", yaml(servers)))).await;
+        let mut told = Vec::new();
+        while told.len() < 3 {
+            told.push(eve.next().await.unwrap()["method"].as_str().unwrap().to_owned());
+        }
+        told.sort();
+        assert_eq!(told, [CHANGED[0], CHANGED[1], "notifications/tools/list_changed"], "those of `three` only");
+    }
+    drop((ada, eve));
+    app.stop().await;
+}
+
 /// Mood, what its calls end with (nothing: success), and within which time.
 const MOODS: [(&str, Option<&str>, u64); 8] = [
     ("dies", Some("upstream_error"), 5),

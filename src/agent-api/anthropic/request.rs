@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::content::{Content, RequestMessage};
 use super::defined_tools;
 use crate::model_api::client_tools::{self, DescribedTool};
-use crate::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
+use crate::model_api::{ClientRun, check_range, check_results, refuse_options};
 use sekisho_agent::message::AssistantTurn;
 use sekisho_agent::toolbox::ToolDescription;
 use sekisho_agent::{Message, ModelOptions, OutputFormat, ToolChoice};
@@ -166,13 +166,15 @@ impl MessagesRequest {
         let client_tools = client_tools(self.tools.unwrap_or_default())?;
         let mut messages = Vec::with_capacity(self.messages.len() + earlier.len() + 1);
         if let Some(system) = self.system {
-            let text = system.into_text().map_err(|problem| invalid(format!("`system`: {problem}")))?;
+            let text = system.into_text().map_err(|problem| CallError::invalid(format!("`system`: {problem}")))?;
             messages.extend((!text.is_empty()).then_some(Message::System(text)));
         }
         messages.extend(earlier);
         let given = messages.len();
         for (index, message) in self.messages.into_iter().enumerate() {
-            message.add_to(&mut messages).map_err(|problem| invalid(format!("`messages[{index}]`: {problem}")))?;
+            message
+                .add_to(&mut messages)
+                .map_err(|problem| CallError::invalid(format!("`messages[{index}]`: {problem}")))?;
         }
         check_results(&messages)?;
         // An answer with calls that wait for an approver is continued.
@@ -184,7 +186,9 @@ impl MessagesRequest {
             Some(Message::System(_)) | None => false,
         };
         if !may_follow {
-            return Err(invalid("the last of `messages` must be one of the user: an agent continues no answer"));
+            return Err(CallError::invalid(
+                "the last of `messages` must be one of the user: an agent continues no answer",
+            ));
         }
         let own = messages.len() - given;
         Ok((ClientRun { messages, client_tools, options }, own))
@@ -202,7 +206,7 @@ impl MessagesRequest {
         check_range("top_p", self.top_p, &(0.0..=1.0))?;
         let stop = self.stop_sequences.clone().unwrap_or_default();
         if stop.iter().any(String::is_empty) {
-            return Err(invalid("`stop_sequences` has an empty text"));
+            return Err(CallError::invalid("`stop_sequences` has an empty text"));
         }
         let choice = self.tool_choice.as_ref();
         let is_single = choice.and_then(|choice| choice.disable_parallel_tool_use) == Some(true);
@@ -233,11 +237,13 @@ impl MessagesRequest {
             Some(RequestedThinking::Adaptive | RequestedThinking::Disabled) | None => 0,
         };
         if (1..MIN_THINKING).contains(&budget) {
-            return Err(invalid(format!("`thinking.budget_tokens` must be at least {MIN_THINKING}")));
+            return Err(CallError::invalid(format!("`thinking.budget_tokens` must be at least {MIN_THINKING}")));
         }
         match self.max_tokens {
-            Some(0) => Err(invalid("`max_tokens` is 0; an answer needs at least one")),
-            Some(max) if max <= budget => Err(invalid("`max_tokens` must be more than `thinking.budget_tokens`")),
+            Some(0) => Err(CallError::invalid("`max_tokens` is 0; an answer needs at least one")),
+            Some(max) if max <= budget => {
+                Err(CallError::invalid("`max_tokens` must be more than `thinking.budget_tokens`"))
+            }
             max => Ok(max.map(|max| max - budget)),
         }
     }
@@ -278,7 +284,7 @@ impl RequestedToolChoice {
             (ToolChoiceKind::Any, _) => Ok(ToolChoice::Required),
             (ToolChoiceKind::None, _) => Ok(ToolChoice::None),
             (ToolChoiceKind::Tool, Some(name)) => Ok(ToolChoice::Tool(name.clone())),
-            (ToolChoiceKind::Tool, None) => Err(invalid("`tool_choice` of the type `tool` needs a `name`")),
+            (ToolChoiceKind::Tool, None) => Err(CallError::invalid("`tool_choice` of the type `tool` needs a `name`")),
         }
     }
 }
@@ -287,7 +293,7 @@ impl RequestedFormat {
     fn read(&self) -> Result<OutputFormat, CallError> {
         let Self::JsonSchema { schema } = self;
         OutputFormat::of_schema("answer".to_owned(), schema.clone(), true)
-            .map_err(|error| invalid(format!("`output_config.format.schema`: {error}")))
+            .map_err(|error| CallError::invalid(format!("`output_config.format.schema`: {error}")))
     }
 }
 

@@ -16,7 +16,7 @@ use sekisho_agent::conversation::unknown_run;
 use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{JsonBody, Name, ReplyBody, RequestMeta};
 use sekisho_config::ProfilePrompt;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 use sekisho_store::{Branch, Conversation, RunStatus};
 
@@ -80,9 +80,9 @@ impl BranchRequest {
         match &self.at {
             None => Ok(Until::EndOf(run)),
             Some(at) if at.split_once(':').is_some_and(|(of, _)| of == run) => Ok(Until::Message(at)),
-            Some(_) => {
-                Err(invalid("`at` is no message of this run; messages of a conversation have the `run_id` of theirs"))
-            }
+            Some(_) => Err(CallError::invalid(
+                "`at` is no message of this run; messages of a conversation have the `run_id` of theirs",
+            )),
         }
     }
 
@@ -97,7 +97,7 @@ impl BranchRequest {
         let Self { profile, prompt, model, title, at: _ } = self;
         let parts = prompt.as_ref().map_or([&None, &None], |prompt| [&prompt.replace, &prompt.append]);
         if parts.into_iter().flatten().map(String::len).sum::<usize>() > MAX_PROMPT_BYTES {
-            return Err(invalid(format!("`prompt` has more than {MAX_PROMPT_BYTES} bytes")));
+            return Err(CallError::invalid(format!("`prompt` has more than {MAX_PROMPT_BYTES} bytes")));
         }
         for name in [&profile, &model].into_iter().flatten() {
             agents.catalog().model(&meta.caller.tenant, Some(name)).await?;
@@ -123,8 +123,4 @@ impl BranchRequest {
         };
         Ok((conversation, is_changed))
     }
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

@@ -231,10 +231,10 @@ impl ExecuteConversation {
         conversation: Conversation,
     ) -> Result<RunRequest, CallError> {
         if self.user_input.as_ref().is_some_and(|input| input.trim().is_empty()) {
-            return Err(invalid("`user_input` is empty; describe the task"));
+            return Err(CallError::invalid("`user_input` is empty; describe the task"));
         }
         if self.preferred_skills.len() > MAX_SKILLS {
-            return Err(invalid(format!("`preferred_skills` has more than {MAX_SKILLS} names")));
+            return Err(CallError::invalid(format!("`preferred_skills` has more than {MAX_SKILLS} names")));
         }
         let (gateway, catalog) = (agents.gateway(), agents.catalog());
         let tenant = catalog.active_tenant(&meta.caller.tenant).await?;
@@ -283,7 +283,7 @@ fn claimed(executor: Value) -> Result<String, CallError> {
     };
     match text.chars().count() {
         0..=MAX_EXECUTOR_CHARS => Ok(text),
-        _ => Err(invalid(format!("`executor` has more than {MAX_EXECUTOR_CHARS} characters"))),
+        _ => Err(CallError::invalid(format!("`executor` has more than {MAX_EXECUTOR_CHARS} characters"))),
     }
 }
 
@@ -307,8 +307,4 @@ fn accepts_events(headers: &HeaderMap) -> bool {
         let kind = kind.split(';').next().unwrap_or_default().trim();
         kind.eq_ignore_ascii_case("text/event-stream")
     })
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::invalid;
 use sekisho_agent::Message;
 use sekisho_agent::message::{AssistantTurn, RequestedCall};
 use sekisho_agent::toolbox::ToolDescription;
@@ -24,7 +23,7 @@ pub(crate) type DescribedTool = Result<(String, Option<String>, Option<Value>), 
 /// Errors: `invalid_request` with the place of the first tool that cannot be offered.
 pub fn read(tools: impl ExactSizeIterator<Item = DescribedTool>) -> Result<Vec<ToolDescription>, CallError> {
     if tools.len() > MAX_TOOLS {
-        return Err(invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));
+        return Err(CallError::invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));
     }
     let mut described: Vec<ToolDescription> = Vec::with_capacity(tools.len());
     for (index, tool) in tools.enumerate() {
@@ -41,7 +40,7 @@ pub fn read(tools: impl ExactSizeIterator<Item = DescribedTool>) -> Result<Vec<T
                 Ok(ToolDescription { name, description, parameters, is_deferred: false })
             }
         });
-        described.push(checked.map_err(|problem| invalid(format!("`tools[{index}]`: {problem}")))?);
+        described.push(checked.map_err(|problem| CallError::invalid(format!("`tools[{index}]`: {problem}")))?);
     }
     Ok(described)
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::invalid;
 use sekisho_agent::Message;
 use sekisho_agent::message::UserPart;
 use sekisho_agent::user_file::UserFile;
@@ -65,7 +64,7 @@ fn files_of(message: &mut Message) -> impl Iterator<Item = &mut UserFile> {
 }
 
 fn no_session(file: &UserFile) -> CallError {
-    invalid(format!(
+    CallError::invalid(format!(
         "the agent's model does not read the file `{}`, so that it needs a workspace, and the request belongs to no session; send the id \
          of the conversation in the header `X-OpenWebUI-Chat-Id`",
         file.name

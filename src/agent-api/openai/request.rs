@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use self::options::RequestOptions;
 use crate::model_api::client_tools::{self, DescribedTool};
-use crate::model_api::{ClientRun, content, invalid};
+use crate::model_api::{ClientRun, content};
 use sekisho_agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
 use sekisho_agent::{Message, PausedCall};
 use sekisho_core::error::CallError;
@@ -128,16 +128,19 @@ impl CompletionRequest {
     /// Errors: `invalid_request`, with the location.
     pub(crate) fn into_run(self) -> Result<ClientRun, CallError> {
         if self.n.is_some_and(|choices| choices != 1) {
-            return Err(invalid("`n` must be 1: an agent returns one answer"));
+            return Err(CallError::invalid("`n` must be 1: an agent returns one answer"));
         }
         let mut messages = Vec::with_capacity(self.messages.len());
         for (index, message) in self.messages.into_iter().enumerate() {
-            let message =
-                message.convert(&messages).map_err(|problem| invalid(format!("`messages[{index}]`: {problem}")))?;
+            let message = message
+                .convert(&messages)
+                .map_err(|problem| CallError::invalid(format!("`messages[{index}]`: {problem}")))?;
             messages.push(message);
         }
         if !messages.iter().any(|message| matches!(message, Message::User(_))) {
-            return Err(invalid("`messages` has no message with the role `user`; add one that describes the task"));
+            return Err(CallError::invalid(
+                "`messages` has no message with the role `user`; add one that describes the task",
+            ));
         }
         let options = self.options.read()?;
         let tools = self.tools.unwrap_or_default();

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::model_api::invalid;
 use sekisho_agent::{OutputFormat, ToolChoice};
 use sekisho_config::{Effort, Thinking};
 use sekisho_core::error::CallError;
@@ -68,5 +67,5 @@ pub(crate) fn schema_format(
     strict: Option<bool>,
 ) -> Result<OutputFormat, CallError> {
     OutputFormat::of_schema(name, schema, strict.unwrap_or_default())
-        .map_err(|error| invalid(format!("`{place}`: {error}")))
+        .map_err(|error| CallError::invalid(format!("`{place}`: {error}")))
 }

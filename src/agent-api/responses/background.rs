@@ -22,8 +22,8 @@ use super::request::ResponseRequest;
 use super::response::{ResponseBody, Status};
 use crate::background::{BackgroundRuns, NewRun};
 use crate::conversations::stored_input::StoredInput;
+use crate::model_api::NamedAgent;
 use crate::model_api::output::Output;
-use crate::model_api::{NamedAgent, invalid};
 use crate::openai::{OpenAiError, OpenAiErrorBody};
 use sekisho_agent::conversation::stored;
 use sekisho_agent::{AgentService, Event, FinishReason, RunError, RunUsage};
@@ -73,7 +73,7 @@ pub(crate) async fn cancel(
     let Name(id) = id?;
     let Some(run) = find(&background, &meta.caller.key, &id).await? else {
         return Err(match kept.body(&meta.caller, &id) {
-            Some(_) => invalid("the response has ended: only one with `background` can be cancelled").into(),
+            Some(_) => CallError::invalid("the response has ended: only one with `background` can be cancelled").into(),
             None => super::unknown_response(&id).into(),
         });
     };

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::request::name_in;
 use super::response::APPROVAL;
 use crate::model_api::output::OutputPart;
-use crate::model_api::{client_tools, content, invalid};
+use crate::model_api::{client_tools, content};
 use sekisho_agent::Message;
 use sekisho_agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
 use sekisho_core::error::CallError;
@@ -87,7 +87,7 @@ impl<F: Fn(&str) -> Option<OutputPart>> InputReader<F> {
             Input::Text(text) => self.messages.push(Message::User(text.into())),
             Input::Items(items) => {
                 for (index, item) in items.into_iter().enumerate() {
-                    self.add(item).map_err(|problem| invalid(format!("`input[{index}]`: {problem}")))?;
+                    self.add(item).map_err(|problem| CallError::invalid(format!("`input[{index}]`: {problem}")))?;
                 }
             }
         }

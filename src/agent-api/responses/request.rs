@@ -13,7 +13,7 @@ use self::text::{TextFormat, TextOptions};
 use self::tools::{NAMESPACE, RequestTool, RequestedToolChoice, SEPARATOR};
 use super::input::{Input, InputReader};
 use super::kept::{Conversation, KeptResponses};
-use crate::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
+use crate::model_api::{ClientRun, check_range, check_results, client_tools, refuse_options};
 use crate::openai::terms::{ReasoningEffort, ToolChoiceMode};
 use sekisho_agent::message::UserPart;
 use sekisho_agent::toolbox::ToolDescription;
@@ -121,16 +121,16 @@ impl ResponseRequest {
         if let Some((name, _)) = other.iter().find(|(_, is_asked)| *is_asked) {
             let message =
                 format!("`{name}` cannot be kept with `background`, whose client is gone; leave one of them out");
-            return Err(invalid(message));
+            return Err(CallError::invalid(message));
         }
-        let input = self.input.ok_or_else(|| invalid(NO_INPUT))?;
+        let input = self.input.ok_or_else(|| CallError::invalid(NO_INPUT))?;
         let messages = InputReader::new(Vec::new(), |_| None).read(input)?;
         let texts: Option<Vec<_>> = messages.iter().map(text_of).collect();
         let text = texts.unwrap_or_default().join("\n\n");
         if text.trim().is_empty() {
             let message = "`input` of a response with `background` must be a text, or messages of the user with texts; earlier \
                            messages are those of `previous_response_id`";
-            return Err(invalid(message));
+            return Err(CallError::invalid(message));
         }
         Ok((text, self.asked))
     }
@@ -145,11 +145,13 @@ impl ResponseRequest {
         let instructions = self.asked.instructions.filter(|text| !text.is_empty()).map(Message::System);
         let earlier: Vec<_> = instructions.into_iter().chain(earlier).collect();
         let given = earlier.len();
-        let input = self.input.ok_or_else(|| invalid(NO_INPUT))?;
+        let input = self.input.ok_or_else(|| CallError::invalid(NO_INPUT))?;
         let messages = InputReader::new(earlier, |id| kept.item(caller, id)).read(input)?;
         check_results(&messages)?;
         if !messages.iter().any(|message| matches!(message, Message::User(_))) {
-            return Err(invalid("`input` has no message with the role `user`; add one that describes the task"));
+            return Err(CallError::invalid(
+                "`input` has no message with the role `user`; add one that describes the task",
+            ));
         }
         let own_messages = messages.len() - given;
         Ok(ReadRequest { run: ClientRun { messages, client_tools, options }, continued, own_messages })
@@ -204,7 +206,7 @@ impl Asked {
         check_range("temperature", self.temperature, &(0.0..=2.0))?;
         check_range("top_p", self.top_p, &(0.0..=1.0))?;
         if self.max_output_tokens == Some(0) {
-            return Err(invalid("`max_output_tokens` is 0; an answer needs at least one"));
+            return Err(CallError::invalid("`max_output_tokens` is 0; an answer needs at least one"));
         }
         let verbosity = self.text.as_ref().and_then(|text| text.verbosity.as_deref());
         refuse_options(&[("text.verbosity", verbosity.is_some_and(|verbosity| verbosity != "medium"))])?;

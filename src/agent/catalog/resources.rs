@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Catalog, file_of, invalid, shown};
+use super::{Catalog, file_of, shown};
 use crate::skills::Skill;
 use sekisho_config::{Config, ModelConfig, TenantConfig};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership, SharedAdministrator};
@@ -158,7 +158,10 @@ impl Catalog {
             WriteOutcome::NameTaken => {
                 let known = store.resources().get(R::KIND, name).await.map_err(CallError::from)?;
                 Err(match known.is_some_and(|known| known.owner == *by.owner()) {
-                    true => invalid(format!("there is a {} {name:?} already; change it with PUT", R::KIND.as_str())),
+                    true => CallError::invalid(format!(
+                        "there is a {} {name:?} already; change it with PUT",
+                        R::KIND.as_str()
+                    )),
                     false => name_taken(name),
                 })
             }
@@ -201,7 +204,7 @@ impl Catalog {
             problems.extend(value.problems_of_tenant(&config, &self.tenant(tenant).await?));
         }
         if !problems.is_empty() {
-            return Err(invalid(problems.join("; ")));
+            return Err(CallError::invalid(problems.join("; ")));
         }
         serde_json::to_string(value).map_err(CallError::internal)
     }
@@ -212,7 +215,7 @@ impl Catalog {
         match (is_configured, owner) {
             (false, _) => Ok(()),
             (true, Ownership::Shared) => {
-                Err(invalid(format!("{} defines it; change it there", R::place(&config, name))))
+                Err(CallError::invalid(format!("{} defines it; change it there", R::place(&config, name))))
             }
             (true, Ownership::Tenant(_)) => Err(name_taken(name)),
         }

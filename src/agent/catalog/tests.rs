@@ -3,6 +3,7 @@ use tempfile::TempDir;
 use super::*;
 use sekisho_config::{Environment, Provider};
 use sekisho_core::administration::{Administrator, Ownership, SharedAdministrator};
+use sekisho_core::error::ErrorCode;
 
 const BY: &SharedAdministrator = &SharedAdministrator::of_tests();
 const BY_ROOT: &Administrator = &Administrator::of_tests(Ownership::Shared);

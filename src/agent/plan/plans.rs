@@ -230,7 +230,7 @@ impl Plan {
             PlanStatus::Paused | PlanStatus::Failed => "continue it, or cancel it",
             PlanStatus::Finished | PlanStatus::Impossible | PlanStatus::Cancelled => "begin another plan",
         };
-        invalid(format!("the plan is {}, not {what}; {advice}", self.status.as_str()))
+        CallError::invalid(format!("the plan is {}, not {what}; {advice}", self.status.as_str()))
     }
 }
 
@@ -239,19 +239,21 @@ impl PlanState {
         let completed = self.plan.iter().take_while(|step| step.status == StepStatus::Completed).count();
         let max = self.planner.max_steps();
         if steps.is_empty() && completed == 0 || completed + steps.len() > max {
-            return Err(invalid(format!("a plan has 1 to {max} steps, and this one has completed {completed}")));
+            return Err(CallError::invalid(format!(
+                "a plan has 1 to {max} steps, and this one has completed {completed}"
+            )));
         }
         let too_long = |text: &str| text.chars().count() > MAX_INSTRUCTION;
         for step in &steps {
             if step.instruction.trim().is_empty() || too_long(&step.instruction) || too_long(&step.expected) {
                 let message =
                     format!("an instruction has 1 to {MAX_INSTRUCTION} characters, an expected result at most as many");
-                return Err(invalid(message));
+                return Err(CallError::invalid(message));
             }
         }
         // The node is one before the first step, or the node of the step that is replaced.
         if self.plan.is_empty() {
-            return Err(invalid("there is no plan yet; continue it, and pause it when it has steps"));
+            return Err(CallError::invalid("there is no plan yet; continue it, and pause it when it has steps"));
         }
         self.step_idx = completed;
         self.change_open_steps(steps.into_iter().map(|step| (step.instruction, step.expected)).collect());
@@ -262,15 +264,11 @@ impl PlanState {
 }
 
 fn changed_meanwhile() -> CallError {
-    invalid("the plan was changed at the same time; read it again")
+    CallError::invalid("the plan was changed at the same time; read it again")
 }
 
 fn unknown() -> CallError {
     CallError::new(ErrorCode::NotFound, "there is no such plan; `GET /api/plans` lists yours")
-}
-
-pub(super) fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 impl fmt::Debug for Plans {

@@ -6,7 +6,7 @@ use futures_util::stream::{Stream, StreamExt};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::plans::{NewPlan, invalid};
+use super::plans::NewPlan;
 use super::run;
 use super::running::RunningPlan;
 use super::state::{PlanState, PlanStatus};
@@ -43,7 +43,7 @@ impl AgentService {
     pub(super) async fn add_plan(&self, new: NewPlan) -> Result<(StoredPlan, PlanRun), CallError> {
         let NewPlan { request, planner, approve } = new;
         if !request.client_tools.is_empty() {
-            return Err(invalid("an agent that plans runs no tools of its client; leave `tools` out"));
+            return Err(CallError::invalid("an agent that plans runs no tools of its client; leave `tools` out"));
         }
         request.options.check(&request.profile)?;
         let (goal, context, attachments) = goal_of(&request.messages)?;
@@ -118,10 +118,10 @@ fn goal_of(messages: &[Message]) -> Result<(String, String, Vec<UserPart>), Call
     let position = messages.iter().rposition(|message| matches!(message, Message::User(_)));
     let (before, goal, attachments) = match position.and_then(|position| messages.split_at_checked(position)) {
         Some((before, [Message::User(goal), ..])) => (before, goal.text(), goal.attachments()),
-        _ => return Err(invalid("there is no message of the user; describe the goal")),
+        _ => return Err(CallError::invalid("there is no message of the user; describe the goal")),
     };
     if goal.trim().is_empty() || goal.chars().count() > MAX_GOAL {
-        return Err(invalid(format!("the goal is empty or longer than {MAX_GOAL} characters")));
+        return Err(CallError::invalid(format!("the goal is empty or longer than {MAX_GOAL} characters")));
     }
     let mut said = Vec::new();
     let mut left = MAX_CONTEXT;

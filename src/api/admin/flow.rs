@@ -294,17 +294,13 @@ impl ForgetBody {
         let since = since
             .map(|text| text.parse::<Timestamp>())
             .transpose()
-            .map_err(|_| invalid("`since` must be a moment as in RFC 3339, such as 2027-01-31T00:00:00Z"))?;
+            .map_err(|_| CallError::invalid("`since` must be a moment as in RFC 3339, such as 2027-01-31T00:00:00Z"))?;
         let forget = ForgetDestinations { tool, destination, since, all };
         if forget == ForgetDestinations::default() {
-            return Err(invalid(
+            return Err(CallError::invalid(
                 "set `tool`, `destination` or `since`, or `all: true` for all destinations of the tenant",
             ));
         }
         Ok(forget)
     }
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

@@ -25,7 +25,7 @@ use sekisho_audit::EventKind;
 use sekisho_auth::new_key_id;
 use sekisho_config::Secret;
 use sekisho_core::database_clock::DatabaseTime;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::{Gateway, KeyAdministrator, WantedKey};
 use sekisho_store::StoredKey;
 
@@ -219,7 +219,7 @@ impl NewKey {
         // In microseconds, as the store has it: otherwise a key would seem to outlive one with the same end.
         let moment = |text: String| Timestamp::from_microsecond(text.parse::<Timestamp>()?.as_microsecond());
         let expires = expires_at.map(moment).transpose().map_err(|_| {
-            invalid("`expires_at` must be a moment as in RFC 3339, such as 2027-01-31T00:00:00Z".to_owned())
+            CallError::invalid("`expires_at` must be a moment as in RFC 3339, such as 2027-01-31T00:00:00Z".to_owned())
         })?;
         Ok(WantedKey { person, description, roles, tenant, tools, expires })
     }
@@ -229,7 +229,7 @@ impl Rotation {
     fn overlap(&self) -> Result<Duration, CallError> {
         match self.overlap_seconds.unwrap_or(OVERLAP_SECONDS) {
             seconds @ 0..=MAX_OVERLAP_SECONDS => Ok(Duration::from_secs(seconds)),
-            _ => Err(invalid(format!("`overlap_seconds` must be at most {MAX_OVERLAP_SECONDS}"))),
+            _ => Err(CallError::invalid(format!("`overlap_seconds` must be at most {MAX_OVERLAP_SECONDS}"))),
         }
     }
 }
@@ -266,8 +266,4 @@ impl KeyWithToken {
     fn of((key, token): (StoredKey, Secret), now: DatabaseTime) -> Self {
         Self { token: token.expose().to_owned(), key: KeyBody::of(key, now) }
     }
-}
-
-fn invalid(message: String) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

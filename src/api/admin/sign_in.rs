@@ -140,7 +140,9 @@ pub(crate) async fn finish(
 pub(crate) async fn client_metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, ErrorReply> {
     let own = own_addresses(&base(&parts, &gateway))?;
     let address = own.client_metadata.ok_or_else(|| {
-        invalid("authorization servers cannot reach this address; set `server.mcp.public_url` to an https address")
+        CallError::invalid(
+            "authorization servers cannot reach this address; set `server.mcp.public_url` to an https address",
+        )
     })?;
     let document = json!({
         "client_id": address,
@@ -161,16 +163,16 @@ impl CallbackParameters {
     }
 
     fn read(self) -> Result<Callback, CallError> {
-        let state = self
-            .state
-            .ok_or_else(|| invalid("`state` is missing; an authorization server sends it at the end of a sign-in"))?;
+        let state = self.state.ok_or_else(|| {
+            CallError::invalid("`state` is missing; an authorization server sends it at the end of a sign-in")
+        })?;
         let outcome = match (self.code, self.error) {
             (Some(code), None) => Ok(code),
             (None, Some(error)) => {
                 let more = self.error_description.map(|more| format!(" ({more})")).unwrap_or_default();
                 Err(format!("{error}{more}"))
             }
-            _ => return Err(invalid("`code` or `error` is required, but not both")),
+            _ => return Err(CallError::invalid("`code` or `error` is required, but not both")),
         };
         Ok(Callback { state, issuer: self.iss, outcome })
     }
@@ -189,8 +191,8 @@ pub fn user_addresses(parts: &Parts, gateway: &Gateway) -> Result<OwnAddresses, 
 /// `base` is the address at which browsers reach this service.
 fn own_addresses(base: &str) -> Result<OwnAddresses, CallError> {
     let at = |path: &str| Url::parse(&format!("{base}{path}"));
-    let callback =
-        at(CALLBACK).map_err(|_| invalid("the `Host` header has no valid host; set `server.mcp.public_url`"))?;
+    let callback = at(CALLBACK)
+        .map_err(|_| CallError::invalid("the `Host` header has no valid host; set `server.mcp.public_url`"))?;
     // Redirects to loopback may use http (RFC 8252 §7.3); authorization servers fetch the metadata over https.
     let client_metadata = (callback.scheme() == "https").then(|| at(CLIENT_METADATA).ok()).flatten();
     Ok(OwnAddresses { callback, client_metadata })
@@ -210,8 +212,4 @@ fn refused(error: &SignInError) -> CallError {
         _ => ErrorCode::InvalidRequest,
     };
     CallError::new(code, error.to_string())
-}
-
-fn invalid(message: &str) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

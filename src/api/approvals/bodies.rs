@@ -51,8 +51,9 @@ pub struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub arguments: Option<Value>,
-    /// For approvers: what is sent. `method`, `address` and `coding`; with `arguments` where they are sent by other names or with
-    /// other values, `meta` where the caller adds something to them, and `as_task` for one that runs as a task of MCP.
+    /// For approvers: what is sent. `method`, `address` and `coding`, or of a tool that runs in the gateway or its sandbox its `source`;
+    /// with `arguments` where they are sent by other names or with other values, `meta` where the caller adds something to them, and
+    /// `as_task` for one that runs as a task of MCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub sent: Option<Value>,
@@ -168,9 +169,13 @@ pub(crate) struct ApproveBody {
     /// That of the approval as the approver has seen it: other arguments are not approved. Required once an approver has changed
     /// them.
     arguments_sha256: Option<String>,
-    /// The ids of others of `with` of the approval: they are approved too, in their order, until one cannot be.
+    /// The ids of others of `with` of the approval: they are approved too, once or in the same `scope`. One that cannot be leaves all
+    /// undecided.
     #[schema(max_items = 50)]
-    pub(super) with: Vec<String>,
+    with: Vec<String>,
+    /// The ids of others of `with` of the approval: they are denied in the same decision, for the same reason.
+    #[schema(max_items = 50)]
+    deny: Vec<String>,
 }
 
 /// A denial of a call.
@@ -180,9 +185,9 @@ pub(crate) struct DenyBody {
     /// The caller reads it.
     #[schema(max_length = 1000)]
     reason: String,
-    /// The ids of others of `with` of the approval: they are denied too, in their order.
+    /// The ids of others of `with` of the approval: they are denied too.
     #[schema(max_items = 50)]
-    pub(super) with: Vec<String>,
+    with: Vec<String>,
 }
 
 impl ApprovalBody {
@@ -256,18 +261,31 @@ impl DecisionBody {
     }
 }
 
-impl From<ApproveBody> for Judgement {
-    fn from(body: ApproveBody) -> Self {
-        let ApproveBody { reason, scope, minutes, arguments, strike, arguments_sha256, with: _ } = body;
-        Self { approved: true, reason, scope, minutes, arguments, strike, sent: None, arguments_sha256 }
+impl ApproveBody {
+    /// The decisions about the approval with this id, and about the others. The arguments that the approver wrote are for the first
+    /// one.
+    pub(super) fn decisions(self, id: String) -> Vec<(String, Judgement)> {
+        let Self { reason, scope, minutes, arguments, strike, arguments_sha256, with, deny } = self;
+        let denial = denial(reason);
+        let other = Judgement { approved: true, scope, minutes, ..denial.clone() };
+        let first = Judgement { arguments, strike, arguments_sha256, ..other.clone() };
+        let others = with.into_iter().map(|id| (id, other.clone()));
+        let denied = deny.into_iter().map(|id| (id, denial.clone()));
+        std::iter::once((id, first)).chain(others).chain(denied).collect()
     }
 }
 
-impl From<DenyBody> for Judgement {
-    fn from(DenyBody { reason, with: _ }: DenyBody) -> Self {
-        let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
-        Self { approved: false, reason, scope, minutes, arguments, strike: Vec::new(), sent: None, arguments_sha256 }
+impl DenyBody {
+    /// The decisions about the approval with this id, and about the others.
+    pub(super) fn decisions(self, id: String) -> Vec<(String, Judgement)> {
+        let denial = denial(self.reason);
+        std::iter::once(id).chain(self.with).map(|id| (id, denial.clone())).collect()
     }
+}
+
+fn denial(reason: String) -> Judgement {
+    let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
+    Judgement { approved: false, reason, scope, minutes, arguments, strike: Vec::new(), sent: None, arguments_sha256 }
 }
 
 fn shown(text: &str) -> String {

@@ -27,7 +27,6 @@ use super::methods::run_operation;
 use super::running_request::Outcome;
 use super::session::McpSession;
 use super::tasks::TaskState;
-use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallContext, Caller, Undo};
 use sekisho_core::error::CallError;
 use sekisho_core::peer::ClientSession;
@@ -91,8 +90,8 @@ impl ListWatch {
         }
     }
 
-    fn may_read(&self, uri: &str) -> bool {
-        self.server.gateway.mcp_servers().may_read(&self.caller, uri)
+    fn may_see(&self, change: &Change) -> bool {
+        self.server.gateway.mcp_servers().may_see(&self.caller, change)
     }
 
     /// `None` when no further change is possible. May be dropped at any time: the next call then reports the change.
@@ -116,12 +115,10 @@ impl ListWatch {
             };
             match change {
                 Ok(Change::Tools) => self.is_unchecked = true,
-                Ok(change) if !change.is_visible_to(&self.caller.tenant) => {}
-                // Its server may have been switched off for the caller since the client subscribed.
-                Ok(Change::Resource { uri, .. }) if !self.may_read(&uri) => {}
+                Ok(change) if !self.may_see(&change) => {}
                 Ok(change) => return Some(change),
                 // A client that reads its lists again has missed nothing.
-                Err(RecvError::Lagged(_)) => return Some(Change::Resources(Ownership::Shared)),
+                Err(RecvError::Lagged(_)) => return Some(Change::Resources(None)),
                 Err(RecvError::Closed) => return None,
             }
         }

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 use crate::approval_wait;
 use crate::body::{HeldMemory, JsonBody};
@@ -232,8 +233,9 @@ pub(crate) async fn batch_execute(
         return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
     }
     let parallelism = gateway.configuration().current().limits.parallelism as usize;
+    let batch: Arc<str> = Uuid::new_v4().to_string().into();
     let replies: Vec<_> = futures_util::stream::iter(requests)
-        .map(|request| one_of_batch(&meta, &gateway, request, &memory))
+        .map(|request| one_of_batch(&meta, &gateway, (&batch, request), &memory))
         .buffered(parallelism)
         .collect()
         .await;
@@ -241,12 +243,18 @@ pub(crate) async fn batch_execute(
 }
 
 /// If a call cannot be read, only that call fails.
-async fn one_of_batch(meta: &RequestMeta, gateway: &Gateway, request: Value, memory: &HeldMemory) -> Answered {
+async fn one_of_batch(
+    meta: &RequestMeta,
+    gateway: &Gateway,
+    (batch, request): (&Arc<str>, Value),
+    memory: &HeldMemory,
+) -> Answered {
     let name = request.get("tool_name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let read = ExecuteNamedRequest::from_json(request).and_then(|request| request.into_call(meta, gateway));
     match read {
         Ok(incoming) => {
-            let Incoming { call, arguments } = incoming.holding(memory);
+            let Incoming { mut call, arguments } = incoming.holding(memory);
+            call.origin.batch = Some(Arc::clone(batch));
             gateway.pipeline.call(call, arguments).await
         }
         Err(error) => Answered::refused(&CallContext::new(name, Arc::clone(&meta.caller), Via::Rest), error),

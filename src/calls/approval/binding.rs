@@ -57,11 +57,16 @@ impl Binding {
     }
 }
 
-/// Digest of the run, conversation or session of a call: its calls that wait are one item, about which a person decides at once.
+/// Digest of the run, conversation or session of a call, or else of its batch: its calls that wait are one item, about which a
+/// person decides at once.
 pub(super) fn group_digest(call: &CallContext) -> Option<String> {
     // An empty one names none: its calls have nothing in common.
-    let group = call.origin.session_of_values().filter(|group| !group.is_empty())?;
-    Some(digest_of(["group", &*call.caller.key, &**group]))
+    let group = call.origin.session_of_values().filter(|group| !group.is_empty());
+    let (kind, group) = match (group, &call.origin.batch) {
+        (Some(group), _) => ("group", group),
+        (None, batch) => ("batch", batch.as_ref()?),
+    };
+    Some(digest_of([kind, &*call.caller.key, &**group]))
 }
 
 /// The length of each part precedes it, so that no two lists have the same bytes.
@@ -84,6 +89,7 @@ mod tests {
     use crate::tool::Metadata;
     use crate::tool::tests::tool_with;
     use sekisho_core::call::{Arguments, CallOrigin, Caller, Via};
+    use sekisho_core::client_request::ClientRequest;
 
     fn tool(metadata: Metadata, parameters: Value) -> Tool {
         tool_with(Metadata { name: "pay".into(), ..metadata }, parameters, None)
@@ -146,5 +152,14 @@ mod tests {
             assert_ne!(group(tenant, id, Some(session)), of_ann, "{tenant} {id} {session}");
         }
         assert_eq!([group("acme", "ann", None), group("acme", "ann", Some(""))], [None, None]);
+        let of_batch = |id: &str| {
+            let batch = Some(id.into());
+            group_digest(&CallContext { origin: CallOrigin { batch, ..CallOrigin::default() }, ..call() })
+        };
+        assert!(of_batch("s").is_some() && of_batch("s") != of_ann && of_batch("s") != of_batch("t"));
+        // Many requests may have one id of their client.
+        let request = Some(Arc::new(ClientRequest { address: None, id: "s".into() }));
+        let origin = CallOrigin { request, ..CallOrigin::default() };
+        assert_eq!(group_digest(&CallContext { origin, ..call() }), None);
     }
 }

@@ -9,7 +9,7 @@ use sekisho_core::call::{Arguments, Caller};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_observe::metrics::ApprovalEvent;
-use sekisho_store::DecidedApproval;
+use sekisho_store::{DecidedApproval, StoredApproval};
 
 /// How long an approved call may be made.
 const USABLE_TTL: Duration = Duration::from_secs(3_600);
@@ -45,58 +45,74 @@ pub struct Judgement {
 }
 
 impl Approvals {
-    /// Approves or denies. An approval that is not used up can still be denied.
-    /// Errors: `denied` for the approver's own call or a second approval by one person, `invalid_request` for an
-    /// approval that is decided already, a scope that it cannot have or arguments that cannot be changed, `overloaded`
-    /// when it cannot be written.
+    /// Decides about one, as it is now.
+    #[cfg(test)]
     pub async fn decide(&self, id: &str, approver: &Caller, judgement: &Judgement) -> Result<Approval, CallError> {
-        self.decide_seen(&self.find(id).await?, approver, judgement).await
+        let seen = [(self.find(id).await?, judgement.clone())];
+        self.decide_seen(&seen, approver).await.map(|mut decided| decided.remove(0))
     }
 
-    /// The same for an approval as it was when the approver and the policies judged it.
-    /// Errors: as [`decide`](Self::decide), and `invalid_request` if another approver has changed the arguments since,
-    /// or since the approver of this judgement has looked at them.
+    /// Approves or denies each of these approvals, as they were when the approver and the policies judged them: all of them, or
+    /// none. An approval that is not used up can still be denied.
+    /// Errors: `denied` for the approver's own call or a second approval by one person, `invalid_request` for an
+    /// approval that is decided already, a scope that it cannot have, arguments that cannot be changed, or that another
+    /// approver has changed since, or since the approver of this judgement has looked at them; `overloaded` when it cannot
+    /// be written.
     pub async fn decide_seen(
         &self,
-        seen: &Approval,
+        seen: &[(Approval, Judgement)],
         approver: &Caller,
-        judgement: &Judgement,
-    ) -> Result<Approval, CallError> {
-        judgement.check()?;
-        let id = &*seen.id;
+    ) -> Result<Vec<Approval>, CallError> {
+        for (_, judgement) in seen {
+            judgement.check()?;
+        }
         for _ in 0..ATTEMPTS {
-            let approval = self.find(id).await?;
-            if judgement.approved && approval.is_changed() != seen.is_changed() {
-                let message = "another approver has changed the arguments meanwhile: look at them, and decide again";
-                return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            let mut decided = Vec::with_capacity(seen.len());
+            for (one, judgement) in seen {
+                decided.push(self.decided(one, approver, judgement).await?);
             }
-            self.check_decision(&approval, approver, judgement)?;
-            self.check_looked_at(&approval, judgement)?;
-            let mut decisions = approval.decisions.clone();
-            decisions.push(judgement.by(approver, self.store.now()));
-            let decided = Outcome::of(&approval, &decisions, judgement.approved);
-            let text = serde_json::to_string(&decisions).map_err(CallError::internal)?;
-            let seal = |changed| self.seal_change(&approval, changed, judgement.sent.as_ref());
-            let changed = judgement.arguments.as_ref().map(seal).transpose()?;
-            let stored = DecidedApproval {
-                state: decided.state,
-                decisions: &text,
-                scope: decided.scope,
-                ttl: decided.ttl,
-                arguments: changed.as_deref(),
-            };
-            let stored = self.store.approvals().decide(&approval.stored, stored).await;
+            let rows: Vec<_> = decided.iter().map(Decided::row).collect();
+            let stored = self.store.approvals().decide(&rows).await;
             if stored.map_err(|error| refusal::unavailable(&error))? {
-                self.metrics.approval(if judgement.approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
-                self.waiting.wake(id);
-                self.count_pending().await;
-                // A call that waited may be under way by now: the answer has the state that was decided.
-                let approval = Approval { state: decided.state, ..self.find(id).await? };
-                self.notify(&approval);
-                return Ok(approval);
+                return self.announce(&decided).await;
             }
         }
         Err(CallError::new(ErrorCode::Overloaded, "others decide about this approval at the same time: try again"))
+    }
+
+    /// An approval as it is with a decision more, which is not stored yet.
+    async fn decided(&self, seen: &Approval, approver: &Caller, judgement: &Judgement) -> Result<Decided, CallError> {
+        let approval = self.find(&seen.id).await?;
+        if judgement.approved && approval.is_changed() != seen.is_changed() {
+            let message = "another approver has changed the arguments meanwhile: look at them, and decide again";
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+        self.check_decision(&approval, approver, judgement)?;
+        self.check_looked_at(&approval, judgement)?;
+        let mut decisions = approval.decisions.clone();
+        decisions.push(judgement.by(approver, self.store.now()));
+        let outcome = Outcome::of(&approval, &decisions, judgement.approved);
+        let decisions = serde_json::to_string(&decisions).map_err(CallError::internal)?;
+        let seal = |changed| self.seal_change(&approval, changed, judgement.sent.as_ref());
+        let changed = judgement.arguments.as_ref().map(seal).transpose()?;
+        Ok(Decided { approval, approved: judgement.approved, outcome, decisions, changed })
+    }
+
+    /// Announces decisions that are stored to callers who wait and to the receiver of webhooks.
+    async fn announce(&self, decided: &[Decided]) -> Result<Vec<Approval>, CallError> {
+        let mut announced = Vec::with_capacity(decided.len());
+        for Decided { approval, approved, .. } in decided {
+            self.metrics.approval(if *approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
+            self.waiting.wake(&approval.id);
+        }
+        self.count_pending().await;
+        for Decided { approval, outcome, .. } in decided {
+            // A call that waited may be under way by now: the answer has the state that was decided.
+            let approval = Approval { state: outcome.state, ..self.find(&approval.id).await? };
+            self.notify(&approval);
+            announced.push(approval);
+        }
+        Ok(announced)
     }
 
     fn check_decision(&self, approval: &Approval, approver: &Caller, judgement: &Judgement) -> Result<(), CallError> {
@@ -139,18 +155,19 @@ impl Approvals {
 
     /// Nobody approves arguments that were changed after they were looked at.
     fn check_looked_at(&self, approval: &Approval, judgement: &Judgement) -> Result<(), CallError> {
+        let id = &approval.id;
         let problem = match &judgement.arguments_sha256 {
             _ if !judgement.approved => return Ok(()),
             None if !approval.is_changed() => return Ok(()),
-            None => {
-                "another approver has changed the arguments of this call: look at them, and approve it with the \
-                 `arguments_sha256` that the approval is shown with"
-            }
+            None => format!(
+                "another approver has changed the arguments of the call of approval {id}: look at them, and approve it by itself, \
+                 with the `arguments_sha256` that it is shown with"
+            ),
             Some(seen) if *seen == self.arguments_sha256(approval)? => return Ok(()),
-            Some(_) => {
-                "the arguments of this call are not those of `arguments_sha256`: another approver has changed them since you \
-                 looked at them; open the approval again, and decide about what it shows"
-            }
+            Some(_) => format!(
+                "the arguments of the call of approval {id} are not those of `arguments_sha256`: another approver has changed them \
+                 since you looked at them; open the approval again, and decide about what it shows"
+            ),
         };
         Err(CallError::new(ErrorCode::InvalidRequest, problem))
     }
@@ -189,6 +206,26 @@ impl Judgement {
             changed_arguments: self.arguments.is_some(),
             at: now.to_string(),
         }
+    }
+}
+
+/// A decision that is to be stored.
+#[derive(Debug)]
+struct Decided {
+    approval: Approval,
+    approved: bool,
+    outcome: Outcome,
+    /// All of them, as JSON.
+    decisions: String,
+    /// Sealed.
+    changed: Option<String>,
+}
+
+impl Decided {
+    fn row(&self) -> (&StoredApproval, DecidedApproval<'_>) {
+        let Self { approval, outcome, decisions, changed, .. } = self;
+        let Outcome { state, scope, ttl } = *outcome;
+        (&approval.stored, DecidedApproval { state, decisions, scope, ttl, arguments: changed.as_deref() })
     }
 }
 

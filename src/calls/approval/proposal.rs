@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Approval, Approvals, AskedCall, refusal};
 use sekisho_core::call::{Arguments, CallKind, Caller};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 
 /// A program's effects, in their order, and its reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,15 +85,16 @@ impl Proposal {
         let mut rest = self.clone();
         for call in struck {
             let found = rest.effects.iter_mut().find(|effect| effect.call == *call);
-            found.ok_or_else(|| invalid(format!("`strike`: the program has no effect {call}")))?.struck = true;
+            found.ok_or_else(|| CallError::invalid(format!("`strike`: the program has no effect {call}")))?.struck =
+                true;
         }
         if let Some((user, used)) = rest.dangling() {
             let message =
                 format!("`strike`: effect {user} needs a value of effect {used}: strike out both, or neither");
-            return Err(invalid(message));
+            return Err(CallError::invalid(message));
         }
         if rest.effects_to_make().next().is_none() {
-            return Err(invalid("`strike` leaves no effect: deny the approval".to_owned()));
+            return Err(CallError::invalid("`strike` leaves no effect: deny the approval".to_owned()));
         }
         Ok(rest)
     }
@@ -155,10 +156,6 @@ impl Approvals {
         let left = self.changed_arguments(&approval)?.map(Proposal::from_arguments).transpose()?;
         Ok((asked, left))
     }
-}
-
-fn invalid(message: String) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 #[cfg(test)]

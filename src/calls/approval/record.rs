@@ -118,6 +118,11 @@ impl Approval {
         self.stored.group_digest.as_deref().filter(|_| self.state == ApprovalState::Pending)
     }
 
+    /// Whether a person decides about both at once: it waits, and is of the same run, conversation or session.
+    pub fn waits_with(&self, other: &Self) -> bool {
+        self.waiting_group().is_some_and(|group| other.stored.group_digest.as_deref() == Some(group))
+    }
+
     pub(super) fn is_approved(&self) -> bool {
         self.state == ApprovalState::Approved
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::shown::{escape, masked_arguments};
 use super::{Approval, Approvals, AskedCall, MAX_ARGUMENTS, refusal};
-use crate::tool::{Tool, ValidArguments};
+use crate::tool::{LOCAL, Tool, ValidArguments};
 use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
 use sekisho_core::json;
@@ -105,16 +105,27 @@ impl ShownDestination {
     }
 }
 
+impl ShownDestination {
+    /// `method`, `address` and `coding`; of a call that leaves the gateway for no server the `source` of its tool.
+    fn show(&self, shown: &mut Map<String, Value>) {
+        if self.method == LOCAL {
+            shown.insert("source".to_owned(), self.address.as_str().into());
+            return;
+        }
+        shown.insert("method".to_owned(), self.method.as_str().into());
+        shown.insert("address".to_owned(), self.address.as_str().into());
+        shown.insert("coding".to_owned(), self.coding.as_deref().into());
+    }
+}
+
 impl Approvals {
-    /// The sent form as an approver sees it: `method`, `address` and `coding`, and where they differ from the call's,
-    /// `arguments`, `meta` and `as_task`.
+    /// The sent form as an approver sees it: the destination, and where they differ from the call's, `arguments`, `meta` and
+    /// `as_task`.
     /// Errors: `approval_lost`: it cannot be opened.
     pub fn shown_sent(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
         let mut shown = Map::new();
-        if let Some(ShownDestination { method, address, coding }) = &approval.details.destination {
-            shown.insert("method".to_owned(), method.as_str().into());
-            shown.insert("address".to_owned(), address.as_str().into());
-            shown.insert("coding".to_owned(), coding.as_deref().into());
+        if let Some(destination) = &approval.details.destination {
+            destination.show(&mut shown);
         }
         if let Some(SentToShow { arguments, meta, as_task }) = self.kept(approval)?.sent {
             shown.extend(arguments.map(|arguments| ("arguments".to_owned(), arguments)));
@@ -244,7 +255,15 @@ mod tests {
     fn of_a_local_tool_there_is_its_source() {
         let tool = tool_with(Metadata { source: "builtin".into(), ..Metadata::default() }, json!({}), None);
         let destination = json!({"method": "call", "address": "builtin", "coding": null});
-        assert_eq!(shown(&tool, &call(), json!({"amount": 1}), &[]), (None, Some(destination)));
+        assert_eq!(shown(&tool, &call(), json!({"amount": 1}), &[]), (None, Some(destination.clone())));
+        let of = |destination: Value| {
+            let mut shown = Map::new();
+            serde_json::from_value::<ShownDestination>(destination).unwrap().show(&mut shown);
+            Value::Object(shown)
+        };
+        assert_eq!(of(destination), json!({"source": "builtin"}));
+        let sent = json!({"method": "POST", "address": "https://a.example/pay", "coding": null});
+        assert_eq!(of(sent.clone()), sent);
     }
 
     #[test]

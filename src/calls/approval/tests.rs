@@ -15,7 +15,7 @@ use sekisho_core::call::{Caller, Via};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::until::until;
 use sekisho_store::replica::LOST_AFTER;
-use sekisho_store::test_support::{age_replica, beat, silence_replicas, test_store};
+use sekisho_store::test_support::{age_approval, age_replica, beat, silence_replicas, test_store};
 
 struct Fixture {
     approvals: Arc<Approvals>,
@@ -195,6 +195,35 @@ async fn two_persons_allow_what_both_allow() {
 }
 
 #[tokio::test]
+async fn of_several_none_is_decided_where_one_cannot_be() {
+    let fixture = Fixture::new(false).await;
+    let approvals = &fixture.approvals;
+    let (one, other) = (fixture.ask(caller("ann"), 1).await, fixture.ask(caller("bob"), 1).await);
+    let decide = async |by: &str, judgement: Judgement| {
+        let seen = [approvals.find(&one).await.unwrap(), approvals.find(&other).await.unwrap()];
+        let decided = approvals.decide_seen(&seen.map(|seen| (seen, judgement.clone())), &caller(by)).await;
+        decided.map(|decided| decided.len()).map_err(|error| error.code())
+    };
+    let state = async |id: &str| approvals.find(id).await.unwrap().state;
+    // The second one is the approver's own call.
+    assert_eq!(decide("bob", yes()).await, Err(ErrorCode::Denied));
+    assert_eq!(
+        decide("eve", Judgement { scope: ApprovalScope::Session, ..yes() }).await,
+        Err(ErrorCode::InvalidRequest)
+    );
+    assert_eq!((state(&one).await, state(&other).await), (ApprovalState::Pending, ApprovalState::Pending));
+    age_approval(&approvals.store, &other, Duration::from_secs(3_600)).await;
+    for judgement in [yes(), no()] {
+        assert_eq!(decide("eve", judgement).await, Err(ErrorCode::InvalidRequest));
+        assert_eq!((state(&one).await, state(&other).await), (ApprovalState::Pending, ApprovalState::Expired));
+    }
+    let next = fixture.ask(caller("bob"), 1).await;
+    let seen = [(approvals.find(&one).await.unwrap(), yes()), (approvals.find(&next).await.unwrap(), no())];
+    assert_eq!(approvals.decide_seen(&seen, &caller("eve")).await.unwrap().len(), 2);
+    assert_eq!((state(&one).await, state(&next).await), (ApprovalState::Approved, ApprovalState::Denied));
+}
+
+#[tokio::test]
 async fn wrong_decisions_are_refused() {
     let fixture = Fixture::new(false).await;
     let id = fixture.ask(caller("ann"), 1).await;
@@ -232,7 +261,7 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     let approvals = &fixture.approvals;
     let seen = approvals.find(&id).await.unwrap();
     assert_eq!(fixture.decide(&id, &caller("dan"), other()).await, Ok(ApprovalState::Pending));
-    let late = approvals.decide_seen(&seen, &caller("ann"), &yes()).await.unwrap_err();
+    let late = approvals.decide_seen(&[(seen.clone(), yes())], &caller("ann")).await.unwrap_err();
     assert!(late.message().contains("has changed the arguments meanwhile"), "{late}");
     let approval = approvals.find(&id).await.unwrap();
     assert!(approval.decisions[0].changed_arguments);
@@ -253,7 +282,7 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     let [before, after] = [&seen, &approval].map(|approval| approvals.arguments_sha256(approval).unwrap());
     let looked_at = |digest: &str| Judgement { arguments_sha256: Some(digest.to_owned()), ..yes() };
     for (judgement, says) in
-        [(yes(), "approve it with the `arguments_sha256`"), (looked_at(&before), "open the approval again")]
+        [(yes(), "with the `arguments_sha256` that it is shown with"), (looked_at(&before), "open the approval again")]
     {
         let refused = approvals.decide(&id, &caller("ann"), &judgement).await.unwrap_err();
         assert_eq!(refused.code(), ErrorCode::InvalidRequest);

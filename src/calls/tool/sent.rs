@@ -11,7 +11,7 @@ use sekisho_core::call::{Arguments, CallContext};
 use sekisho_core::json;
 
 /// The method of a call that leaves the gateway for no server.
-const LOCAL: &str = "call";
+pub(crate) const LOCAL: &str = "call";
 
 /// Where a call is sent, and in which form.
 #[derive(Debug, Clone, Default, PartialEq)]

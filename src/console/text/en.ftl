@@ -762,6 +762,7 @@ approval-with = Calls that wait with it
 approval-with-one = This one, too:
 approval-calls = Calls that wait
 approval-approve-all = Approve all { $calls } calls
+approval-approve-chosen = Approve this and the chosen calls, deny the others
 approval-deny-all = Deny all { $calls } calls
 approval-arguments-help = Characters that hide others are escaped. What the policies mask has its length and SHA-256 instead.
 approval-changed = The approver put these in their place:

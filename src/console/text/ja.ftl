@@ -704,6 +704,7 @@ approval-with = 同時に承認を待つ呼び出し
 approval-with-one = これも対象にする：
 approval-calls = 待っている呼び出し
 approval-approve-all = { $calls } 件すべてを承認
+approval-approve-chosen = この呼び出しと選んだ呼び出しを承認し、ほかを拒否
 approval-deny-all = { $calls } 件すべてを拒否
 approval-arguments-help = 見えない文字はエスケープされます。ポリシーが隠す値は長さと SHA-256 だけを表示します。
 approval-changed = 承認者が次の引数に変更しました：

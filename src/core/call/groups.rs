@@ -24,6 +24,8 @@ use crate::tool_scope::NestedScope;
 pub struct CallOrigin {
     /// The request of the call, if it came from outside of this process.
     pub request: Option<Arc<ClientRequest>>,
+    /// The batch that it came with: an id of the gateway, which no client can name.
+    pub batch: Option<Arc<str>>,
     pub trace: Option<TraceParent>,
     pub session: Option<Arc<Session>>,
     /// Where it is not the session: the run or conversation of an agent, or the session of an MCP client, among whose values its

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Keys, MAX_ENTRIES, MAX_TEXT, invalid};
+use super::{Keys, MAX_ENTRIES, MAX_TEXT};
 use sekisho_auth::check_identity;
 use sekisho_core::call::Caller;
 use sekisho_core::database_clock::DatabaseTime;
@@ -46,7 +46,7 @@ impl KeyAdministrator<'_> {
             "more than {MAX_ENTRIES} persons would have had a token of this key, or of those by which it was made; create another \
              one with a key of the configuration"
         );
-        Err(invalid(message))
+        Err(CallError::invalid(message))
     }
 }
 
@@ -90,27 +90,29 @@ impl Keys {
 }
 
 pub(super) fn check_form(key: &NewManagedKey, now: DatabaseTime) -> Result<(), CallError> {
-    check_identity(&key.person, &key.tenant, &key.roles).map_err(invalid)?;
+    check_identity(&key.person, &key.tenant, &key.roles).map_err(CallError::invalid)?;
     if key.description.len() > MAX_TEXT || !is_visible(&key.description) {
-        return Err(invalid(format!(
+        return Err(CallError::invalid(format!(
             "`description` has control or invisible characters, or more than {MAX_TEXT} bytes"
         )));
     }
     let tools = key.tools.as_deref().unwrap_or_default();
     if key.roles.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
-        return Err(invalid(format!("a key has at most {MAX_ENTRIES} roles, and as many patterns of tools")));
+        return Err(CallError::invalid(format!(
+            "a key has at most {MAX_ENTRIES} roles, and as many patterns of tools"
+        )));
     }
     let is_pattern = |pattern: &str| {
         let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
         !pattern.is_empty() && pattern.len() <= MAX_TEXT && !beginning.contains(|c: char| c == '*' || c.is_control())
     };
     if let Some(pattern) = tools.iter().find(|pattern| !is_pattern(pattern)) {
-        return Err(invalid(format!(
+        return Err(CallError::invalid(format!(
             "{pattern:?} is no pattern of tools: write a name, whose final `*` matches any rest"
         )));
     }
     match key.expires {
-        Some(expires) if expires <= *now => Err(invalid("`expires_at` must be in the future")),
+        Some(expires) if expires <= *now => Err(CallError::invalid("`expires_at` must be in the future")),
         _ => Ok(()),
     }
 }

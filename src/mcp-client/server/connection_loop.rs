@@ -156,11 +156,11 @@ impl Server {
     pub(super) fn take_over(self: &Arc<Self>, listing: Listing) {
         let before = self.listing.load();
         if **before != listing {
-            let owner = &self.settings().owner;
+            let server = || Some(self.name().to_owned());
             let other_resources = before.resources != listing.resources || before.templates != listing.templates;
             let changes = [
-                (other_resources, Change::Resources(owner.clone())),
-                (before.prompts != listing.prompts, Change::Prompts(owner.clone())),
+                (other_resources, Change::Resources(server())),
+                (before.prompts != listing.prompts, Change::Prompts(server())),
             ];
             self.listing.store(Arc::new(listing));
             self.offer_what_is_listed();

@@ -2,12 +2,13 @@
 //!
 //! Results are JSON as in the protocol (2025-11-25 and later), with the prefix of the server in names and URIs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::McpServers;
-use crate::changes::ResourceOwner;
+use crate::changes::{Change, ResourceOwner};
 use crate::server::Server;
 use crate::server::catalogue::source;
 use crate::server::operations::{SUBSCRIBE, is_prompt, text};
@@ -101,8 +102,8 @@ impl McpServers {
     }
 
     /// The call that subscribes to a resource, after which clients are notified of its changes
-    /// ([`Change::Resource`](crate::changes::Change::Resource)). It is authorized like reading the resource. Each
-    /// subscription needs one [`unsubscribe`](Self::unsubscribe).
+    /// ([`Change::Resource`]). It is authorized like reading the resource. Each subscription needs one
+    /// [`unsubscribe`](Self::unsubscribe).
     pub fn subscribe(&self, caller: &Caller, uri: &str) -> OperationRequest {
         let mut request = OperationRequest { method: "resources/subscribe", ..self.read_resource(caller, uri) };
         request.arguments.insert(SUBSCRIBE.to_owned(), true.into());
@@ -117,9 +118,38 @@ impl McpServers {
         server.resource_owner(call).await
     }
 
-    /// Whether the resource is of a server that the caller may use now.
-    pub fn may_read(&self, caller: &Caller, uri: &str) -> bool {
-        self.of_resource(caller, uri).is_some()
+    /// Whether a client of the caller is told of a change: of servers that the caller may use now. Its lists of tools are compared
+    /// for each caller.
+    pub fn may_see(&self, caller: &Caller, change: &Change) -> bool {
+        match change {
+            Change::Resources(Some(server)) | Change::Prompts(Some(server)) => {
+                self.running.load().get(server).is_some_and(|server| server.may_use(caller))
+            }
+            // Its server may have been switched off for the caller since the client subscribed.
+            Change::Resource { uri, .. } => self.of_resource(caller, uri).is_some(),
+            Change::Tools | Change::Resources(None) | Change::Prompts(None) => true,
+        }
+    }
+
+    /// Tells clients that lists of these servers have changed, where a server was removed, or has other callers or names now. All
+    /// clients are told: who could use it before is not known any more.
+    pub(super) fn announce_others_than(&self, before: &BTreeMap<String, Arc<Server>>) {
+        let running = self.running.load();
+        let is_other = |name: &String, server: &Arc<Server>| {
+            let (now, then) = (running.get(name).map(|server| server.settings()), server.settings());
+            now.is_none_or(|now| {
+                (&now.owner, &now.roles, now.on_request) != (&then.owner, &then.roles, then.on_request)
+                    || (&now.alias, &now.prefix) != (&then.alias, &then.prefix)
+            })
+        };
+        let others = before.iter().filter(|(name, server)| is_other(name, server));
+        let lists: Vec<_> = others.map(|(_, server)| server.listing.load_full()).collect();
+        if lists.iter().any(|list| !list.resources.is_empty() || !list.templates.is_empty()) {
+            self.announce(Change::Resources(None));
+        }
+        if lists.iter().any(|list| !list.prompts.is_empty()) {
+            self.announce(Change::Prompts(None));
+        }
     }
 
     /// Ends one subscription, also at a server that was switched off for its caller meanwhile.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{COLUMNS, StoredApproval, micros};
-use crate::{ApprovalStore, AtStore, MAX_ROWS, StoreError, stays_prepared};
+use crate::{ApprovalStore, AtStore, MAX_ROWS, StoreError, retried, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
 /// The decision of an approver.
@@ -24,9 +24,16 @@ pub struct DecidedApproval<'a> {
 }
 
 impl ApprovalStore {
-    /// Stores a decision about an approval as it was read. False: it has changed since, or expired.
-    /// Errors: [`StoreError`]; it may have been stored.
-    pub async fn decide(&self, read: &StoredApproval, decided: DecidedApproval<'_>) -> Result<bool, StoreError> {
+    /// Stores decisions about approvals as they were read: all of them, or none. False: one has changed since, or expired.
+    /// Errors: [`StoreError`]; they may have been stored.
+    pub async fn decide(&self, decisions: &[(&StoredApproval, DecidedApproval<'_>)]) -> Result<bool, StoreError> {
+        // In one order, so that two approvers who decide about the same calls at once do not wait for each other.
+        let mut ordered: Vec<_> = decisions.iter().collect();
+        ordered.sort_unstable_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+        retried(|| self.try_decide(&ordered)).await
+    }
+
+    async fn try_decide(&self, decisions: &[&(&StoredApproval, DecidedApproval<'_>)]) -> Result<bool, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = $3, decisions = $4, scope = $5, revision = revision + 1, changed = {now},
@@ -34,18 +41,26 @@ impl ApprovalStore {
                  pending_digest = CASE WHEN $3 = 'pending' THEN pending_digest ELSE NULL END
              WHERE id = $1 AND revision = $2 AND expires > {now}"
         );
-        let stored = sqlx::query(AssertSqlSafe(sql))
-            .bind(&read.id)
-            .bind(read.revision)
-            .bind(decided.state.as_str())
-            .bind(decided.decisions)
-            .bind(decided.scope.map(ApprovalScope::as_str))
-            .bind(decided.ttl.map_or(0, micros))
-            .bind(decided.arguments)
-            .execute(&self.0.durable)
-            .await
-            .at(&self.0)?;
-        Ok(stored.rows_affected() > 0)
+        let mut transaction = self.0.durable.begin_with(self.0.engine.begin_statement()).await.at(&self.0)?;
+        for (read, decided) in decisions {
+            let stored = sqlx::query(AssertSqlSafe(sql.clone()))
+                .bind(&read.id)
+                .bind(read.revision)
+                .bind(decided.state.as_str())
+                .bind(decided.decisions)
+                .bind(decided.scope.map(ApprovalScope::as_str))
+                .bind(decided.ttl.map_or(0, micros))
+                .bind(decided.arguments)
+                .execute(&mut *transaction)
+                .await
+                .at(&self.0)?;
+            if stored.rows_affected() == 0 {
+                transaction.rollback().await.at(&self.0)?;
+                return Ok(false);
+            }
+        }
+        transaction.commit().await.at(&self.0)?;
+        Ok(true)
     }
 
     /// A call is about to be sent, by `runner`; the fence that ends it. `None`: it is not approved any more.

@@ -33,7 +33,7 @@ async fn ask_in(store: &Store, id: &str, (caller, call): (&str, &str), group_dig
 async fn decide(store: &Store, id: &str, state: ApprovalState, scope: ApprovalScope, ttl: Duration) -> bool {
     let read = store.approvals().get(id).await.unwrap().unwrap();
     let decided = DecidedApproval { state, decisions: "[1]", scope: Some(scope), ttl: Some(ttl), arguments: None };
-    store.approvals().decide(&read, decided).await.unwrap()
+    store.approvals().decide(&[(&read, decided)]).await.unwrap()
 }
 
 async fn state_of(store: &Store, id: &str) -> ApprovalState {
@@ -69,7 +69,7 @@ async fn a_decision_and_a_start_wait_for_the_disk() {
     store.durable.close().await;
     let denied =
         DecidedApproval { state: ApprovalState::Denied, decisions: "[]", scope: None, ttl: None, arguments: None };
-    assert!(store.approvals().decide(&read, denied).await.is_err());
+    assert!(store.approvals().decide(&[(&read, denied)]).await.is_err());
     assert!(store.approvals().start_call("once", "r").await.is_err());
     assert!(store.approvals().record_use("minutes").await.is_err());
     assert_eq!(state_of(&store, "once").await, ApprovalState::Approved, "they are written there alone");
@@ -106,7 +106,7 @@ async fn a_decision_may_change_the_arguments() {
         let read = store.approvals().get("1").await.unwrap().unwrap();
         let state = ApprovalState::Pending;
         let decided = DecidedApproval { state, decisions: "[]", scope: None, ttl: None, arguments };
-        assert!(store.approvals().decide(&read, decided).await.unwrap());
+        assert!(store.approvals().decide(&[(&read, decided)]).await.unwrap());
         assert_eq!(store.approvals().get("1").await.unwrap().unwrap().arguments, expected);
     }
 }
@@ -237,4 +237,48 @@ async fn calls_of_a_group_that_wait_are_one_item_of_the_list() {
         ApprovalFilter { tool: Some("pay"), state: Some(ApprovalState::Pending), max: 10, ..ApprovalFilter::default() };
     let found = store.approvals().list(of_tool).await.unwrap();
     assert_eq!(found.iter().map(|found| found.id.as_str()).collect::<Vec<_>>(), ["5", "4", "3"]);
+}
+
+#[tokio::test]
+async fn decisions_about_several_are_stored_together_or_not_at_all() {
+    let store = test_store().await;
+    let ids = ["1", "2", "3"];
+    for id in ids {
+        ask_in(&store, id, ("ann", id), Some("turn")).await;
+    }
+    let read = join_all(ids.map(|id| async { store.approvals().get(id).await.unwrap().unwrap() })).await;
+    let decided = |state| DecidedApproval { state, decisions: "[1]", scope: None, ttl: None, arguments: None };
+    let states = async || join_all(ids.map(|id| state_of(&store, id))).await;
+    let (yes, no) = (decided(ApprovalState::Approved), decided(ApprovalState::Denied));
+    let all = [(&read[2], no), (&read[0], yes), (&read[1], yes)];
+    // One of them is not any more as it was read: none is decided.
+    assert!(decide(&store, "2", ApprovalState::Pending, ApprovalScope::Once, PENDING_TTL).await);
+    assert!(!store.approvals().decide(&all).await.unwrap());
+    assert_eq!(states().await, [ApprovalState::Pending; 3]);
+    let second = store.approvals().get("2").await.unwrap().unwrap();
+    let all = [(&read[2], no), (&read[0], yes), (&second, yes)];
+    // Nor where one has expired.
+    age(&store, "3", PENDING_TTL).await;
+    assert!(!store.approvals().decide(&all).await.unwrap());
+    assert_eq!(states().await, [ApprovalState::Pending, ApprovalState::Pending, ApprovalState::Expired]);
+    assert!(store.approvals().decide(&all[1..]).await.unwrap());
+    assert_eq!(states().await, [ApprovalState::Approved, ApprovalState::Approved, ApprovalState::Expired]);
+}
+
+#[tokio::test]
+async fn of_calls_of_a_group_that_are_asked_for_at_once_one_is_the_first() {
+    let store = test_store().await;
+    let ids: Vec<_> = (0..8).map(|id| id.to_string()).collect();
+    let asked = join_all(ids.iter().map(|id| ask_in(&store, id, ("ann", id), Some("turn")))).await;
+    let first = asked.iter().filter(|asked| matches!(asked, Asked::New(_))).count();
+    let further = asked.iter().filter(|asked| matches!(asked, Asked::Further(_))).count();
+    assert_eq!((first, further), (1, 7));
+    assert!(matches!(ask_in(&store, "other", ("ann", "a"), Some("other")).await, Asked::New(_)));
+    assert!(matches!(ask(&store, "none", "ann", "b").await, Asked::New(_)));
+    // Those that have waited for a while are of an earlier turn.
+    for id in &ids {
+        age(&store, id, AT_ONCE).await;
+    }
+    assert!(matches!(ask_in(&store, "next", ("ann", "c"), Some("turn")).await, Asked::New(_)));
+    assert!(matches!(ask_in(&store, "last", ("ann", "d"), Some("turn")).await, Asked::Further(_)));
 }

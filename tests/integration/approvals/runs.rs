@@ -26,15 +26,20 @@ pub(crate) async fn agent() -> TestApp {
 
 /// The same with other settings of the tools.
 pub(crate) async fn agent_with(tools: &str) -> TestApp {
+    agent_that(PAYS, tools).await
+}
+
+/// A gateway with an agent whose model says this.
+pub(super) async fn agent_that(script_of_model: &str, tools: &str) -> TestApp {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("pays.yaml");
-    std::fs::write(&script, PAYS).unwrap();
+    std::fs::write(&script, script_of_model).unwrap();
     let agent =
         format!("default_profile: pays, profiles: {{pays: {{provider: replay, model: '{}'}}}}", script.display());
     TestApp::in_directory(directory, &format!("{KEYS}{tools}agent: {{{agent}}}\n")).await
 }
 
-async fn restarted(app: TestApp) -> TestApp {
+pub(super) async fn restarted(app: TestApp) -> TestApp {
     let yaml = std::fs::read_to_string(app.directory.path().join("sekisho.yaml")).unwrap();
     TestApp::in_directory(app.stop().await, &yaml).await
 }
@@ -43,14 +48,14 @@ fn post(app: &TestApp, path: &str, body: &Value) -> RequestBuilder {
     app.post(path).bearer_auth("key-of-ann").json(body)
 }
 
-async fn ok(request: RequestBuilder) -> Value {
+pub(super) async fn ok(request: RequestBuilder) -> Value {
     let (status, body) = answer(request).await;
     assert_eq!(status, StatusCode::OK, "{body}");
     body
 }
 
 /// How often a tool ran in this process.
-async fn runs_of(app: &TestApp, tool: &str) -> f64 {
+pub(super) async fn runs_of(app: &TestApp, tool: &str) -> f64 {
     app.metric(&format!("shannon_tool_executions_total{{status=\"success\",tool_name=\"{tool}\"}}")).await
 }
 
@@ -160,17 +165,17 @@ async fn a_message_pauses_its_turn_and_is_sent_back_as_it_is() {
 }
 
 /// A conversation of the agent.
-async fn conversation(app: &TestApp) -> String {
+pub(super) async fn conversation(app: &TestApp) -> String {
     let (status, created) = answer(post(app, "/api/conversations", &json!({}))).await;
     assert_eq!(status, StatusCode::CREATED, "{created}");
     created["id"].as_str().unwrap().to_owned()
 }
 
-fn execute(app: &TestApp, id: &str, body: &Value) -> RequestBuilder {
+pub(super) fn execute(app: &TestApp, id: &str, body: &Value) -> RequestBuilder {
     post(app, &format!("/api/conversations/{id}/execute"), body)
 }
 
-async fn said(app: &TestApp, id: &str) -> Vec<String> {
+pub(super) async fn said(app: &TestApp, id: &str) -> Vec<String> {
     let page = ok(app.get(&format!("/api/conversations/{id}/messages")).bearer_auth("key-of-ann")).await;
     page["messages"].as_array().unwrap().iter().map(|entry| describe(&entry["message"])).collect()
 }

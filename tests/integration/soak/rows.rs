@@ -26,16 +26,11 @@ enum Most {
     InAll(usize),
 }
 
-static HISTORIES: [History; 6] = [
+static HISTORIES: [History; 5] = [
     History {
         table: "approvals",
         why: "records of approvals are kept for 30 days",
         most: Most::OfCalls(&["approved", "denied", "approval left", "approval awaited"]),
-    },
-    History {
-        table: "agent_runs",
-        why: "the usage of an agent's runs is kept for 90 days",
-        most: Most::OfCalls(&["agent", "agent, streaming", "agent, stream dropped"]),
     },
     History {
         table: "managed_keys",

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::model_api::{check_range, invalid, refuse_options};
+use crate::model_api::{check_range, refuse_options};
 use crate::openai::terms::{ReasoningEffort, ToolChoiceMode, schema_format};
 use sekisho_agent::{ModelOptions, OutputFormat, ToolChoice};
 use sekisho_core::error::CallError;
@@ -113,7 +113,7 @@ impl RequestOptions {
         }
         let max_tokens = self.max_completion_tokens.or(self.max_tokens);
         if max_tokens == Some(0) {
-            return Err(invalid("`max_tokens` is 0; an answer needs at least one"));
+            return Err(CallError::invalid("`max_tokens` is 0; an answer needs at least one"));
         }
         let stop = match self.stop {
             None => Vec::new(),
@@ -121,7 +121,7 @@ impl RequestOptions {
             Some(Stop::Several(texts)) => texts,
         };
         if stop.len() > MAX_STOPS || stop.iter().any(String::is_empty) {
-            return Err(invalid(format!("`stop` must be one to {MAX_STOPS} texts that are not empty")));
+            return Err(CallError::invalid(format!("`stop` must be one to {MAX_STOPS} texts that are not empty")));
         }
         Ok(ModelOptions {
             part_of_plan: None,

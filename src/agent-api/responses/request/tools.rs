@@ -5,7 +5,6 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::model_api::client_tools::{self, DescribedTool};
-use crate::model_api::invalid;
 use crate::openai::terms::ToolChoiceMode;
 use sekisho_agent::ToolChoice;
 use sekisho_core::error::CallError;
@@ -80,7 +79,9 @@ impl RequestedToolChoice {
             Self::Function { r#type, name: Some(name) } if r#type == "function" => Ok(ToolChoice::Tool(name.clone())),
             Self::Function { r#type, .. } => {
                 let shown: String = r#type.chars().take(40).collect();
-                Err(invalid(format!("`tool_choice` of the type {shown:?} is not supported; name a `function`")))
+                Err(CallError::invalid(format!(
+                    "`tool_choice` of the type {shown:?} is not supported; name a `function`"
+                )))
             }
         }
     }

@@ -112,7 +112,7 @@ impl Approving {
             sent: None,
             arguments_sha256: None,
         };
-        let decided = self.toolbox.gateway.approvals().decide(&boss, id, &judgement).await;
+        let decided = self.toolbox.gateway.approvals().decide(&boss, &[(id.to_owned(), judgement)]).await;
         decided.map(drop).map_err(|error| error.code())
     }
 }

@@ -57,12 +57,8 @@ pub(super) async fn submit(console: &Console, submitted: &Submitted, adds: bool)
     Ok(Err(Outcome::Observed(Box::new(run))))
 }
 
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
-}
-
 fn known(name: &str) -> CallError {
-    invalid(format!("there is a server {name:?}; remove it first"))
+    CallError::invalid(format!("there is a server {name:?}; remove it first"))
 }
 
 /// The entry of a file of servers. No value of a variable is in an error.
@@ -70,10 +66,11 @@ fn entry_of(submitted: &Submitted) -> Result<Map<String, Value>, CallError> {
     let lines = |name: &str| submitted.field(name).lines().map(str::trim).filter(|line| !line.is_empty());
     let mut variables = Map::new();
     for line in lines("env") {
-        let (name, value) = line.split_once('=').ok_or_else(|| invalid("a variable is written `NAME=value`"))?;
+        let (name, value) =
+            line.split_once('=').ok_or_else(|| CallError::invalid("a variable is written `NAME=value`"))?;
         variables.insert(name.trim().to_owned(), value.trim().into());
     }
-    let command = submitted.text("command").ok_or_else(|| invalid("name a program"))?;
+    let command = submitted.text("command").ok_or_else(|| CallError::invalid("name a program"))?;
     let args: Vec<_> = lines("args").collect();
     let mut entry = Map::from_iter([("command".to_owned(), json!(command)), ("args".to_owned(), json!(args))]);
     if !variables.is_empty() {
@@ -87,15 +84,16 @@ fn settings_of(config: &Config, name: &str, entry: &Map<String, Value>) -> Resul
     if config.mcp.servers.contains_key(name) {
         return Err(known(name));
     }
-    let environment = Environment::of_process(config.file.as_deref()).map_err(|error| invalid(error.to_string()))?;
+    let environment =
+        Environment::of_process(config.file.as_deref()).map_err(|error| CallError::invalid(error.to_string()))?;
     let text = json!({"mcpServers": {name: entry}}).to_string();
-    let mut servers = mcp_file::parse(text.as_bytes(), &environment).map_err(invalid)?;
+    let mut servers = mcp_file::parse(text.as_bytes(), &environment).map_err(CallError::invalid)?;
     let settings = servers.remove(name);
-    let settings = settings.ok_or_else(|| invalid("a name has at most 48 letters, digits, `_` and `-`"))?;
+    let settings = settings.ok_or_else(|| CallError::invalid("a name has at most 48 letters, digits, `_` and `-`"))?;
     let mut with_it = config.clone();
     with_it.mcp.servers.insert(name.to_owned(), settings.clone());
     match with_it.check().first() {
-        Some(error) => Err(invalid(error.to_string())),
+        Some(error) => Err(CallError::invalid(error.to_string())),
         None => Ok(settings),
     }
 }
@@ -104,7 +102,7 @@ fn settings_of(config: &Config, name: &str, entry: &Map<String, Value>) -> Resul
 fn call_of(line: &str) -> Result<ObservedCall, CallError> {
     let (tool, arguments) = line.split_once(char::is_whitespace).unwrap_or((line, "{}"));
     let arguments = serde_json::from_str(arguments).map_err(|error| {
-        invalid(format!(
+        CallError::invalid(format!(
             "a call is written `TOOL {{\"argument\": \"value\"}}`; the arguments of {tool} are invalid: {error}"
         ))
     })?;
@@ -115,7 +113,7 @@ fn call_of(line: &str) -> Result<ObservedCall, CallError> {
 fn observed_sandbox(submitted: &Submitted) -> Result<Value, CallError> {
     let sent = submitted.text("sandbox").and_then(|text| serde_json::from_str::<Value>(text).ok());
     let is_on = |sandbox: &Value| matches!(serde_json::from_value(sandbox.clone()), Ok(McpSandbox::On(_)));
-    sent.filter(is_on).ok_or_else(|| invalid("run the program once before it is added"))
+    sent.filter(is_on).ok_or_else(|| CallError::invalid("run the program once before it is added"))
 }
 
 /// Adds the entry to the first file of servers, from which the gateway reads it.
@@ -125,7 +123,7 @@ async fn add(
     config: &Config,
     entry: Map<String, Value>,
 ) -> Result<String, CallError> {
-    let file = config.mcp_files().into_iter().next().ok_or_else(|| invalid("`mcp.files` names no file"))?;
+    let file = config.mcp_files().into_iter().next().ok_or_else(|| CallError::invalid("`mcp.files` names no file"))?;
     let name = submitted.field("name").to_owned();
     let event = submitted.event(EventKind::McpServerRegistered, &name);
     let change = async move { write(&file, &name, entry) };
@@ -134,12 +132,12 @@ async fn add(
 }
 
 fn write(file: &Path, name: &str, entry: Map<String, Value>) -> Result<(), CallError> {
-    let mut servers = mcp_file::entries::read(file).map_err(invalid)?;
+    let mut servers = mcp_file::entries::read(file).map_err(CallError::invalid)?;
     if servers.contains_key(name) {
         return Err(known(name));
     }
     servers.insert(name.to_owned(), entry.into());
-    mcp_file::entries::write(file, &servers).map_err(invalid)
+    mcp_file::entries::write(file, &servers).map_err(CallError::invalid)
 }
 
 /// The form of a program, which runs it.

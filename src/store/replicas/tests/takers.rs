@@ -145,7 +145,7 @@ async fn begin_approved_call(store: &Store) {
     let read = store.approvals().get("1").await.unwrap().unwrap();
     let (state, scope, ttl) = (ApprovalState::Approved, Some(ApprovalScope::Once), Some(DAY));
     let decided = DecidedApproval { state, decisions: "[]", scope, ttl, arguments: None };
-    assert!(store.approvals().decide(&read, decided).await.unwrap());
+    assert!(store.approvals().decide(&[(&read, decided)]).await.unwrap());
     assert_eq!(store.approvals().start_call("1", "holder").await.unwrap(), Some(1));
 }
 
