@@ -9,6 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::error::{ConfigError, ConfigLocation};
@@ -18,7 +19,7 @@ use crate::check::Finding;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The file and its tree.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Document {
     file: PathBuf,
     text: String,
@@ -97,8 +98,31 @@ impl Document {
         Ok(document)
     }
 
+    /// One without a file, which sets nothing.
+    pub fn empty() -> Self {
+        Self { file: PathBuf::new(), text: String::new(), is_operators: false, root: Node::nothing() }
+    }
+
+    /// Merges a change into it, as RFC 7396 says. `places`: how many values changes have set so far.
+    pub fn merge(&mut self, patch: &Value, places: &mut usize) {
+        self.root.merge(patch, places);
+    }
+
+    /// The merge patch that makes this document, into which changes were merged, of the one before.
+    pub fn difference(&self, before: Option<&Self>) -> Value {
+        let changed = self.root.difference(before.map(|before| &before.root));
+        changed.unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
     /// An error at a position. Its value is shown only if `reveal` is set.
     pub fn error(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
+        if position.is_of_change() {
+            let (mut key, message) = (String::new(), message.into());
+            path_to(&self.root, &|node| node.position == position, &mut key);
+            let place = format!("`{key}`: ");
+            let message = message.strip_prefix(&place).unwrap_or(&message).to_owned();
+            return ConfigError::new(ConfigLocation::Setting(key), message);
+        }
         let mut error = ConfigError::in_file(&self.file, position.line, position.column, message);
         error.excerpt = self.excerpt(position, reveal);
         error
@@ -106,6 +130,10 @@ impl Document {
 
     /// A finding about a node.
     pub fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigError {
+        if node.position.is_of_change() {
+            let setting = finding.setting.clone();
+            return finding.into_error(ConfigLocation::Setting(setting));
+        }
         let Position { line, column, .. } = node.position;
         let mut error = finding.into_error(ConfigLocation::At { file: self.file.clone(), line, column });
         error.excerpt = self.excerpt(node.position, reveal);
@@ -129,7 +157,7 @@ impl Document {
     /// `topic.key[index]` of a node of this document.
     pub fn key_of(&self, node: &Node) -> String {
         let mut key = String::new();
-        path_to(&self.root, node, &mut key);
+        path_to(&self.root, &|one| std::ptr::eq(one, node), &mut key);
         key
     }
 
@@ -161,9 +189,106 @@ impl Document {
     }
 }
 
+impl Position {
+    /// The place of the next value that a change sets.
+    fn of_change(places: &mut usize) -> Self {
+        *places += 1;
+        Self { line: 0, column: *places, width: 0 }
+    }
+
+    /// Whether a change set the value: no file has it.
+    pub fn is_of_change(self) -> bool {
+        self.line == 0
+    }
+}
+
 impl Node {
     fn nothing() -> Self {
         Self { position: Position { line: 1, column: 1, width: 0 }, content: Content::Null }
+    }
+
+    /// A value that a change sets.
+    fn of_change(value: &Value, places: &mut usize) -> Self {
+        let position = Position::of_change(places);
+        let content = match value {
+            Value::Null => Content::Null,
+            Value::Bool(value) => Content::Bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(value), _) => Content::Unsigned(value),
+                (None, Some(value)) => Content::Signed(value),
+                (None, None) => Content::Float(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(value) => Content::Text { value: value.clone(), interpolated: false },
+            Value::Array(items) => Content::List(items.iter().map(|item| Self::of_change(item, places)).collect()),
+            Value::Object(members) => Content::Mapping(
+                members
+                    .iter()
+                    .map(|(name, member)| {
+                        let node = Self::of_change(member, places);
+                        (Key { position: node.position, name: name.clone() }, node)
+                    })
+                    .collect(),
+            ),
+        };
+        Self { position, content }
+    }
+
+    fn merge(&mut self, patch: &Value, places: &mut usize) {
+        let Value::Object(members) = patch else {
+            *self = Self::of_change(patch, places);
+            return;
+        };
+        if !matches!(self.content, Content::Mapping(_)) {
+            *self = Self { position: Position::of_change(places), content: Content::Mapping(Vec::new()) };
+        }
+        let Content::Mapping(entries) = &mut self.content else { return };
+        for (name, member) in members {
+            let known = entries.iter().position(|(key, _)| key.name == *name);
+            match (member, known) {
+                (Value::Null, _) => entries.retain(|(key, _)| key.name != *name),
+                (_, Some(at)) => entries[at].1.merge(member, places),
+                (_, None) => {
+                    let position = Position::of_change(places);
+                    let mut node = Self { position, content: Content::Null };
+                    node.merge(member, places);
+                    entries.push((Key { position: node.position, name: name.clone() }, node));
+                }
+            }
+        }
+    }
+
+    /// `None`: changes set nothing in it.
+    fn difference(&self, before: Option<&Self>) -> Option<Value> {
+        let was = match before.map(|before| &before.content) {
+            Some(Content::Mapping(was)) => was.as_slice(),
+            _ => &[],
+        };
+        let Content::Mapping(is) = &self.content else {
+            return self.position.is_of_change().then(|| self.value());
+        };
+        let of = |name: &str| was.iter().find(|(key, _)| key.name == name).map(|(_, node)| node);
+        let set = is.iter().filter_map(|(key, node)| Some((key.name.clone(), node.difference(of(&key.name))?)));
+        let gone = was.iter().filter(|(key, _)| self.child(&key.name).is_none());
+        let members: Map<_, _> = set.chain(gone.map(|(key, _)| (key.name.clone(), Value::Null))).collect();
+        // An empty mapping in the place of another value, or of none, was set too.
+        let is_set = !members.is_empty() || (self.position.is_of_change() && was.is_empty());
+        is_set.then_some(Value::Object(members))
+    }
+
+    /// As JSON.
+    fn value(&self) -> Value {
+        match &self.content {
+            Content::Null | Content::InvalidValue => Value::Null,
+            Content::Bool(value) => Value::from(*value),
+            Content::Unsigned(value) => Value::from(*value),
+            Content::Signed(value) => Value::from(*value),
+            Content::Float(value) => Value::from(*value),
+            Content::Text { value, .. } | Content::Unread(value) => Value::from(value.as_str()),
+            Content::List(items) => items.iter().map(Self::value).collect(),
+            Content::Mapping(entries) => {
+                Value::Object(entries.iter().map(|(key, node)| (key.name.clone(), node.value())).collect())
+            }
+        }
     }
 
     /// Whether a value of it is not known.
@@ -231,14 +356,14 @@ fn head_of(line: &str) -> &str {
     }
 }
 
-fn path_to(from: &Node, wanted: &Node, key: &mut String) -> bool {
-    if std::ptr::eq(from, wanted) {
+fn path_to(from: &Node, is_wanted: &dyn Fn(&Node) -> bool, key: &mut String) -> bool {
+    if is_wanted(from) {
         return true;
     }
     let length = key.len();
     let mut found_in = |step: String, child: &Node| {
         key.push_str(&step);
-        let found = path_to(child, wanted, key);
+        let found = path_to(child, is_wanted, key);
         if !found {
             key.truncate(length);
         }
