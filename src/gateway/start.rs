@@ -8,6 +8,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::assembly::{Parts, assemble};
 use super::components::ReadWith;
+use super::configuration_changes::ConfigurationChanges;
 use super::configuration_notes::refuse_misspelled;
 use super::parts::{
     component_error, loader, log_dangerous_operations, pipeline, report_broken_collections, report_unpriced_models,
@@ -62,6 +63,8 @@ impl Gateway {
         let workspaces = workspaces(&config);
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
         store.work().free_things_of_earlier_processes().await.map_err(component_error("store"))?;
+        let changes = ConfigurationChanges::new(&store);
+        let config = changes.over(&config).await.map_err(component_error("config"))?;
         let users = user_tokens(&config, &store)?;
         let loader = loader(&config, &outbound)?.with_user_tokens(&users);
         let registered = openapi::registered(&store.registrations()).await.map_err(component_error("store"))?;
