@@ -4,6 +4,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code, config};
+use crate::console::{Browser, check_markup};
 
 const KEYS: &str = "auth:\n  anonymous: never\n  api_keys:\n    - {id: ann, key: key-of-ann, tenant: acme}\n    \
                     - {id: ada, key: key-of-ada, tenant: acme, roles: [admin]}\n    \
@@ -136,4 +137,34 @@ async fn what_would_not_be_taken_over_is_refused_with_its_setting() {
     assert_eq!(get(&app, "/admin/changes").await["items"], json!([]));
     let (status, _) = post(&app, "/admin/changes", "ada", json!({"patch": {"limits": {"max_queued": 4}}})).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "the administrator of a tenant");
+}
+
+#[tokio::test]
+async fn the_console_proposes_shows_and_applies_a_change_once_each_opened_setting_is_confirmed() {
+    let app = TestApp::with(KEYS).await;
+    let root = Browser::signed_in(&app, "key-of-root").await;
+    let token = root.token().await;
+    let post = async |path: &str, fields: &[(&str, &str)]| {
+        let fields = [&[("token", &*token)][..], fields].concat();
+        root.post(path, &fields).send().await.unwrap().status()
+    };
+    let path = "/console/configuration/changes";
+    assert_eq!(post(path, &[("patch", "limits: 1")]).await, StatusCode::BAD_REQUEST);
+    let patch = r#"{"limits": {"max_queued": 9}}"#;
+    assert_eq!(post(path, &[("patch", patch), ("comment", "<b>more</b>")]).await, StatusCode::SEE_OTHER);
+    let id = get(&app, "/admin/changes").await["items"][0]["id"].as_str().unwrap().to_owned();
+    let page = root.page(&format!("{path}/{id}")).await;
+    check_markup(&page);
+    assert!(page.contains("limits.max_queued") && page.contains("type=\"checkbox\""), "{page}");
+    assert!(page.contains("&lt;b&gt;more&lt;/b&gt;"), "{page}");
+    let one = format!("{path}/{id}");
+    assert_eq!(post(&one, &[("act", "apply")]).await, StatusCode::BAD_REQUEST, "nothing is confirmed");
+    assert_eq!(app.gateway.configuration().current().limits.max_queued, 8);
+    post(&one, &[("act", "apply"), ("opens", "limits.max_queued")]).await;
+    assert_eq!(app.gateway.configuration().current().limits.max_queued, 9);
+    let list = root.page(path).await;
+    check_markup(&list);
+    assert!(list.contains(&id) && list.contains("applied"), "{list}");
+    post(&one, &[("act", "undo")]).await;
+    assert_eq!(app.gateway.configuration().current().limits.max_queued, 8);
 }

@@ -24,7 +24,7 @@ use sekisho_audit::EventKind;
 use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
 use sekisho_core::error::CallError;
 use sekisho_core::record::shortened;
-use sekisho_gateway::{ChangePreview, ChangeTrial, Gateway};
+use sekisho_gateway::{ChangePreview, ChangeTrial, Gateway, TriedCalls};
 use sekisho_store::StoredChange;
 
 /// A change of the configuration.
@@ -84,12 +84,25 @@ impl Listed for ConfigurationChangeBody {
     const NONE: &'static str = "no changes: one is proposed with `sekisho changes propose`";
     const COLUMNS: &'static [Column] = &[
         Column::new("id", Form::Name).titled("change-id").headed("id").leading(),
-        Column::new("state", Form::Text).titled("change-state").headed("state"),
+        Column::new("state", Form::Text).titled("catalogue-state").headed("state"),
         Column::new("comment", Form::Line).titled("change-comment").headed("comment"),
         Column::new("proposed_by", Form::Name).titled("change-proposed-by").headed("by"),
         Column::new("proposed_at", Form::Moment).titled("change-proposed-at").headed("proposed"),
         Column::new("decided_by", Form::Name).titled("change-decided-by"),
         Column::new("changed_at", Form::Moment).titled("change-changed-at").headed("changed"),
+    ];
+}
+
+impl Listed for TriedCalls {
+    const NAME: &'static str = "tried-calls";
+    const ROUTE: &'static str = "/admin/changes/{id}";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("setting", Form::Name).titled("configuration-key"),
+        Column::new("tool", Form::Name).titled("tool-name"),
+        Column::new("tenant", Form::Name).titled("call-tenant"),
+        Column::new("caller", Form::Name).titled("call-caller"),
+        Column::new("calls", Form::Count).titled("change-calls"),
+        Column::new("call_id", Form::Name),
     ];
 }
 
