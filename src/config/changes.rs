@@ -50,7 +50,7 @@ impl ConfigPatch {
         refuse_fixed(members, "", &mut problems);
         if problems.is_empty() {
             let schema = json_schema();
-            refuse_values(&patch, &mut String::new(), 0, &|key| is_secret(&schema, key), &mut problems);
+            refuse_values(&patch, &mut String::new(), 0, &|key: &str| is_secret(&schema, key), &mut problems);
         }
         problems.truncate(MAX_PROBLEMS);
         if problems.is_empty() { Ok(Self(patch)) } else { Err(problems) }

@@ -18,7 +18,7 @@ use super::changes::record_reload;
 use super::configuration::compare;
 use super::parts::lines;
 use super::{ConfigurationCheck, Gateway};
-use sekisho_config::{ChangesMode, Config, ConfigPatch, ReloadMode};
+use sekisho_config::{ChangesMode, Config, ConfigError, ConfigPatch, ReloadMode};
 use sekisho_core::administration::SharedAdministrator;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -67,12 +67,12 @@ impl ConfigurationChanges {
 
     /// The configuration with the changes of the store over its file.
     /// Errors: the reason, for an operator.
-    pub(super) async fn over(&self, config: &Config) -> Result<Config, String> {
+    pub(super) async fn over(&self, config: &Config) -> Result<Arc<Config>, String> {
         let patches = match config.config.changes {
             ChangesMode::ReadOnly => Vec::new(),
             ChangesMode::FourEyes | ChangesMode::Single => self.in_force().await?,
         };
-        config.with_changes(&patches).map_err(|errors| {
+        config.with_changes(&patches).map(Arc::new).map_err(|errors| {
             format!(
                 "the configuration does not fit the changes that were applied at /admin/changes: {}; correct the file, or leave the \
                  changes out with `config.changes: read_only`",
@@ -121,7 +121,7 @@ impl Gateway {
             return Ok(ChangePreview { change, effect: None });
         }
         let next = self.next_configuration(&change).await?;
-        let effect = Some(self.effect(next).await?);
+        let effect = Some(self.effect(&next).await?);
         Ok(ChangePreview { change, effect })
     }
 
@@ -149,15 +149,15 @@ impl Gateway {
             proposed_by: by.id.to_string(),
             persons: serde_json::to_string(&persons).map_err(CallError::internal)?,
         };
-        let mut patches = self.changes.in_force().await.map_err(invalid)?;
+        let mut patches = patches_of(&self.changes.store.applied().await?).map_err(invalid)?;
         patches.push(patch);
         let next = self.with_patches(&patches)?;
-        if next == **self.configuration.current() {
+        if *next == **self.configuration.current() {
             let message =
                 "it changes nothing: the values are in force, or the environment of the gateway overrides them";
             return Err(invalid(message));
         }
-        let (check, trial) = self.effect(next).await?;
+        let (check, trial) = self.effect(&next).await?;
         refuse_problems(&check)?;
         self.changes.store.propose(&new).await?;
         let change = self.stored_change(&new.id).await?;
@@ -191,7 +191,7 @@ impl Gateway {
 
     /// Whether this configuration, as it was loaded, is in force with the changes over it.
     pub async fn has_in_force(&self, loaded: &Config) -> bool {
-        self.changes.over(loaded).await.is_ok_and(|merged| merged == **self.configuration.current())
+        self.changes.over(loaded).await.is_ok_and(|merged| *merged == **self.configuration.current())
     }
 
     async fn settle_change(
@@ -210,10 +210,10 @@ impl Gateway {
         }
         let (running, version) = (self.configuration.current_arc(), self.changes.store.version().await?);
         let next = self.next_configuration(&change).await?;
-        let check = self.compare_with(next.clone()).await?;
+        let check = self.compare_with(&next).await?;
         refuse_problems(&check)?;
         permit(&running, by, (&change, states.1), &check, opens)?;
-        Box::pin(self.apply(next)).await.map_err(|problem| invalid(problem.to_string()))?;
+        Box::pin(self.apply(Config::clone(&next))).await.map_err(|problem| invalid(problem.to_string()))?;
         let settled = self.changes.store.settle(id, states, &by.id, version).await;
         if !matches!(settled, Ok(true)) {
             if let Err(problem) = Box::pin(self.apply(Config::clone(&running))).await {
@@ -249,7 +249,7 @@ impl Gateway {
     }
 
     /// The configuration once a proposed change is applied, or one in force is undone.
-    async fn next_configuration(&self, change: &StoredChange) -> Result<Config, CallError> {
+    async fn next_configuration(&self, change: &StoredChange) -> Result<Arc<Config>, CallError> {
         let mut applied = self.changes.store.applied().await?;
         match change.state {
             ChangeState::Proposed if applied.len() >= MAX_APPLIED => {
@@ -265,23 +265,26 @@ impl Gateway {
         self.with_patches(&patches_of(&applied).map_err(invalid)?)
     }
 
-    fn with_patches(&self, patches: &[ConfigPatch]) -> Result<Config, CallError> {
+    fn with_patches(&self, patches: &[ConfigPatch]) -> Result<Arc<Config>, CallError> {
         let merged = self.configuration.current().with_changes(patches);
-        merged.map_err(|errors| invalid(format!("the change would not be taken over: {}", lines(&errors))))
+        let refused =
+            |errors: Vec<ConfigError>| invalid(format!("the change would not be taken over: {}", lines(&errors)));
+        merged.map(Arc::new).map_err(refused)
     }
 
-    async fn compare_with(&self, next: Config) -> Result<ConfigurationCheck, CallError> {
-        let (running, started) = (self.configuration.current_arc(), self.configuration.started_with().clone());
+    async fn compare_with(&self, next: &Arc<Config>) -> Result<ConfigurationCheck, CallError> {
+        let (running, changed) = (self.configuration.current_arc(), Arc::clone(next));
+        let started = self.configuration.started_with().clone();
         // Reads files.
-        let compared = tokio::task::spawn_blocking(move || (compare(&running, &started, &next, None), next));
-        let (mut check, next) = compared.await.map_err(CallError::internal)?;
-        check.add_names(&next, self.configuration_notes.unknown_names(&next));
+        let compared = tokio::task::spawn_blocking(move || compare(&running, &started, &changed, None));
+        let mut check = compared.await.map_err(CallError::internal)?;
+        check.add_names(next, self.configuration_notes.unknown_names(next));
         Ok(check)
     }
 
-    async fn effect(&self, next: Config) -> Result<(ConfigurationCheck, ChangeTrial), CallError> {
+    async fn effect(&self, next: &Arc<Config>) -> Result<(ConfigurationCheck, ChangeTrial), CallError> {
         let calls = self.latest_calls_to_try().await?;
-        let trial = try_on(&calls, &self.configuration.current(), &next);
+        let trial = try_on(&calls, &self.configuration.current(), next);
         Ok((self.compare_with(next).await?, trial))
     }
 
@@ -324,10 +327,10 @@ impl Gateway {
         let _applying = self.changes.applying.lock().await;
         let running = self.configuration.current_arc();
         let next = self.changes.over(&running).await?;
-        if next == *running {
+        if *next == *running {
             return Ok(());
         }
-        Box::pin(self.apply(next)).await.map_err(|problem| problem.to_string())?;
+        Box::pin(self.apply(Arc::unwrap_or_clone(next))).await.map_err(|problem| problem.to_string())?;
         self.report_applied();
         Ok(())
     }

@@ -66,7 +66,7 @@ impl Gateway {
             Err(problem) => return self.refuse_reload(&problem),
         };
         let policies = Policy::read(&config.policy);
-        Box::pin(self.take_over(config, policies)).await;
+        Box::pin(self.take_over(Arc::unwrap_or_clone(config), policies)).await;
     }
 
     /// Applies a configuration that nobody asked to apply: its files, or the policies, were found changed. Where it opens something it
@@ -84,8 +84,11 @@ impl Gateway {
             ReloadMode::Guarded => openings(&running, &config, &self.pipeline.policy, &policies),
         };
         match opens.is_empty() {
-            true => Box::pin(self.take_over(config, policies)).await,
-            false => Box::pin(self.hold(&running, WaitingConfiguration { config, opens })).await,
+            true => Box::pin(self.take_over(Arc::unwrap_or_clone(config), policies)).await,
+            false => {
+                let config = Arc::unwrap_or_clone(config);
+                Box::pin(self.hold(&running, WaitingConfiguration { config, opens })).await;
+            }
         }
     }
 

@@ -81,15 +81,14 @@ pub(crate) struct ConfirmRequest {
 impl Listed for ConfigurationChangeBody {
     const NAME: &'static str = "configuration-changes";
     const ROUTE: &'static str = "/admin/changes";
-    const NONE: &'static str = "no changes: one is proposed with `sekisho changes propose`";
     const COLUMNS: &'static [Column] = &[
-        Column::new("id", Form::Name).titled("change-id").headed("id").leading(),
-        Column::new("state", Form::Text).titled("catalogue-state").headed("state"),
-        Column::new("comment", Form::Line).titled("change-comment").headed("comment"),
-        Column::new("proposed_by", Form::Name).titled("change-proposed-by").headed("by"),
-        Column::new("proposed_at", Form::Moment).titled("change-proposed-at").headed("proposed"),
+        Column::new("id", Form::Name).titled("change-id").leading(),
+        Column::new("state", Form::Text).titled("catalogue-state"),
+        Column::new("comment", Form::Line).titled("change-comment"),
+        Column::new("proposed_by", Form::Name).titled("change-proposed-by"),
+        Column::new("proposed_at", Form::Moment).titled("change-proposed-at"),
         Column::new("decided_by", Form::Name).titled("change-decided-by"),
-        Column::new("changed_at", Form::Moment).titled("change-changed-at").headed("changed"),
+        Column::new("changed_at", Form::Moment).titled("change-changed-at"),
     ];
 }
 

@@ -117,8 +117,8 @@ impl Document {
     /// An error at a position. Its value is shown only if `reveal` is set.
     pub fn error(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
         if position.is_of_change() {
-            let (mut key, message) = (String::new(), message.into());
-            path_to(&self.root, &|node| node.position == position, &mut key);
+            let (mut key, message): (_, String) = (String::new(), message.into());
+            path_to(&self.root, &|node: &Node| node.position == position, &mut key);
             let place = format!("`{key}`: ");
             let message = message.strip_prefix(&place).unwrap_or(&message).to_owned();
             return ConfigError::new(ConfigLocation::Setting(key), message);
@@ -157,7 +157,7 @@ impl Document {
     /// `topic.key[index]` of a node of this document.
     pub fn key_of(&self, node: &Node) -> String {
         let mut key = String::new();
-        path_to(&self.root, &|one| std::ptr::eq(one, node), &mut key);
+        path_to(&self.root, &|one: &Node| std::ptr::eq(one, node), &mut key);
         key
     }
 
