@@ -36,7 +36,7 @@ const MAX_COMMENT_BYTES: usize = 1_000;
 const POLL: Duration = Duration::from_secs(1);
 
 /// The component of readiness.
-const COMPONENT: &str = "configuration changes";
+const COMPONENT: &str = "configuration_changes";
 
 /// The changes of the store.
 #[derive(Debug)]
