@@ -1,10 +1,12 @@
 //! Changes that administrators apply while the gateway runs: JSON merge patches (RFC 7396) over the configuration's file.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::overrides::Overrides;
 use super::schema::json_schema;
-use super::settings::is_secret;
+use super::settings::{names_secret, public_step};
 use super::yaml::document::Document;
 use super::yaml::error::{ConfigError, ConfigLocation};
 use super::{ChangesMode, Config, GuardsConfig, McpConfig, ToolsConfig, yaml};
@@ -33,6 +35,9 @@ const MAX_DEPTH: usize = 16;
 /// Maximum problems that are named.
 const MAX_PROBLEMS: usize = 20;
 
+/// By which a credential is known.
+static SCHEMA: LazyLock<Value> = LazyLock::new(json_schema);
+
 /// A change: a JSON merge patch of settings that may be changed. No credential is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigPatch(Value);
@@ -49,8 +54,7 @@ impl ConfigPatch {
         let mut problems = Vec::new();
         refuse_fixed(members, "", &mut problems);
         if problems.is_empty() {
-            let schema = json_schema();
-            refuse_values(&patch, &mut String::new(), 0, &|key: &str| is_secret(&schema, key), &mut problems);
+            refuse_values(&patch, &mut String::new(), 0, Some(&SCHEMA), &mut problems);
         }
         problems.truncate(MAX_PROBLEMS);
         if problems.is_empty() { Ok(Self(patch)) } else { Err(problems) }
@@ -84,25 +88,26 @@ fn refuse_values(
     value: &Value,
     at: &mut String,
     depth: usize,
-    is_secret: &dyn Fn(&str) -> bool,
+    schema: Option<&'static Value>,
     problems: &mut Vec<String>,
 ) {
     let length = at.len();
+    let below = |step: &str| public_step(&SCHEMA, schema?, step);
     match value {
         _ if problems.len() >= MAX_PROBLEMS => {}
         _ if depth > MAX_DEPTH => problems.push(format!("`{}` has more than {MAX_DEPTH} levels", shortened(at))),
-        Value::Object(members) if !members.is_empty() => {
+        Value::Object(members) => {
             for (name, member) in members {
                 at.push_str(if at.is_empty() { "" } else { "." });
                 at.push_str(name);
-                refuse_values(member, at, depth + 1, is_secret, problems);
+                refuse_values(member, at, depth + 1, below(name), problems);
                 at.truncate(length);
             }
         }
-        Value::Array(items) if !items.is_empty() => {
+        Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 at.push_str(&format!("[{index}]"));
-                refuse_values(item, at, depth + 1, is_secret, problems);
+                refuse_values(item, at, depth + 1, below("0"), problems);
                 at.truncate(length);
             }
         }
@@ -110,8 +115,8 @@ fn refuse_values(
             "`{}` refers to a value outside of the change, as only the configuration's file may",
             shortened(at)
         )),
-        Value::Null | Value::Object(_) | Value::Array(_) => {}
-        _ if is_secret(at) => problems.push(format!(
+        Value::Null => {}
+        _ if schema.is_none_or(names_secret) => problems.push(format!(
             "`{}` is unknown, or its value may be a credential: only the configuration's file may have it",
             shortened(at)
         )),
@@ -204,6 +209,9 @@ mod tests {
             let problems = ConfigPatch::new(value.clone()).unwrap_err().join("\n");
             assert!(problems.contains(expected), "{value}: {problems}");
         }
+        // A step is a name, whatever is in it.
+        let named = json!({"tenants": {"acme.example": {"prompt": "x"}, "42": {"prompt": "y"}}});
+        assert_eq!(ConfigPatch::new(named.clone()).unwrap().value(), &named);
         let deep = (0..MAX_DEPTH).fold(json!(1), |inner, _| json!([inner]));
         assert!(ConfigPatch::new(json!({"limits": {"rules": deep}})).is_err());
     }

@@ -270,21 +270,18 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// Whether the value of a key must not be shown.
-pub(super) fn is_secret(schema: &Value, key: &str) -> bool {
-    let mut at = schema;
-    for step in key.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
-        if PRIVATE.contains(&step) {
-            return true;
-        }
-        let found = step_into(schema, at, step);
-        // Fail closed: a setting that the schema does not know is not shown.
-        let Some(found) = found else { return true };
-        at = found;
-    }
-    names_secret(at)
+fn is_secret(schema: &Value, key: &str) -> bool {
+    let mut steps = key.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    // Fail closed: a setting that the schema does not know is not shown.
+    steps.try_fold(schema, |at, step| public_step(schema, at, step)).is_none_or(names_secret)
 }
 
-fn names_secret(schema: &Value) -> bool {
+/// The schema of a member or an item; `None` for one that is unknown, or may be a secret by its name.
+pub(super) fn public_step<'a>(whole: &'a Value, schema: &'a Value, step: &str) -> Option<&'a Value> {
+    step_into(whole, schema, step).filter(|_| !PRIVATE.contains(&step))
+}
+
+pub(super) fn names_secret(schema: &Value) -> bool {
     let is = |schema: &Value| schema["$ref"] == "#/$defs/Secret";
     is(schema) || alternatives(schema).any(is)
 }
@@ -296,13 +293,10 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
 /// The schema of a member or an item.
 fn step_into<'a>(whole: &'a Value, schema: &'a Value, step: &str) -> Option<&'a Value> {
     let schema = resolved(whole, schema);
-    let own = || match step.parse::<usize>() {
-        Ok(_) => schema.get("items"),
-        Err(_) => schema["properties"]
-            .get(step)
-            .or_else(|| schema.get("additionalProperties").filter(|more| more.is_object())),
-    };
-    own().or_else(|| alternatives(schema).find_map(|one| step_into(whole, one, step)))
+    let member = || schema.get("additionalProperties").filter(|more| more.is_object());
+    let item = || schema.get("items").filter(|_| step.parse::<usize>().is_ok());
+    let own = schema["properties"].get(step).or_else(member).or_else(item);
+    own.or_else(|| alternatives(schema).find_map(|one| step_into(whole, one, step)))
 }
 
 fn resolved<'a>(whole: &'a Value, schema: &'a Value) -> &'a Value {
