@@ -213,9 +213,13 @@ impl Gateway {
         let check = self.compare_with(&next).await?;
         refuse_problems(&check)?;
         permit(&running, by, (&change, states.1), &check, opens)?;
-        Box::pin(self.apply(Config::clone(&next))).await.map_err(|problem| invalid(problem.to_string()))?;
-        let settled = self.changes.store.settle(id, states, &by.id, version).await;
+        let applied = Box::pin(self.apply(Config::clone(&next))).await;
+        let settled = match applied {
+            Ok(()) => self.changes.store.settle(id, states, &by.id, version).await.map_err(CallError::from),
+            Err(problem) => Err(invalid(problem.to_string())),
+        };
         if !matches!(settled, Ok(true)) {
+            // A change that failed may have been taken over in part.
             if let Err(problem) = Box::pin(self.apply(Config::clone(&running))).await {
                 self.readiness.degrade(COMPONENT, problem.to_string());
             }
