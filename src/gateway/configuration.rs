@@ -12,7 +12,8 @@ use super::reload::{WaitingConfiguration, openings};
 use super::{ConfigurationNotes, Reach};
 use sekisho_calls::policy::Policy;
 use sekisho_config::{
-    Config, ConfigError, ConsoleRole, Environment, Opening, Setting, SettingSource, UnknownName, dotenv_files,
+    ChangesMode, Config, ConfigError, ConsoleRole, Environment, Opening, Setting, SettingSource, UnknownName,
+    dotenv_files,
 };
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -158,15 +159,16 @@ impl ConfigurationNotes {
         self.configuration.require_all_tenants(caller)?;
         let file = self.configuration.file();
         let (running, started) = (self.configuration.current_arc(), self.configuration.started_with.clone());
-        let changes = match ConfigurationChanges::new(&self.store).in_force().await {
-            Ok(changes) => changes,
-            Err(problem) => return Ok(ConfigurationCheck { problems: vec![problem], ..ConfigurationCheck::default() }),
-        };
+        let changes = ConfigurationChanges::new(&self.store).in_force().await;
         let pipeline = Arc::clone(&self.pipeline);
         // Reads files.
         let checked = tokio::task::spawn_blocking(move || {
-            let config = read(file.as_deref(), text, &running.mcp_files())?
-                .and_then(|config| config.with_changes(&changes).map_err(|errors| sentences(&errors)));
+            let config = read(file.as_deref(), text, &running.mcp_files())?.and_then(|config| {
+                // A file that leaves them out need not fit them.
+                let is_alone = config.config.changes == ChangesMode::ReadOnly;
+                let changes = changes.or_else(|problem| if is_alone { Ok(Vec::new()) } else { Err(vec![problem]) })?;
+                config.with_changes(&changes).map_err(|errors| sentences(&errors))
+            });
             Ok::<_, CallError>(match config {
                 Ok(config) => (compare(&running, &started, &config, Some(&pipeline.policy)), Some(config)),
                 Err(problems) => (ConfigurationCheck { problems, ..ConfigurationCheck::default() }, None),
