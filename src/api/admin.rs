@@ -5,6 +5,7 @@ pub(super) mod call_content;
 pub(super) mod call_export;
 pub(super) mod call_query;
 pub(super) mod calls;
+pub(super) mod changes;
 pub(super) mod cluster;
 pub(super) mod configuration;
 pub(super) mod events;

@@ -49,6 +49,7 @@ use sekisho_gateway::Gateway;
 pub use self::admin::call_export::{CallFile, call_file};
 pub use self::admin::call_query::CallQuery;
 pub use self::admin::calls::CallBody;
+pub use self::admin::changes::ConfigurationChangeBody;
 pub use self::admin::cluster::{ReleasedLeaseBody, ReplicaBody};
 pub use self::admin::events::EventBody;
 pub use self::admin::failures::{FailureBody, FailureList};
@@ -126,6 +127,11 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::calls::show))
         .routes(routes!(admin::call_content::show))
         .routes(routes!(rest::receipts::show))
+        .routes(routes!(admin::changes::list, admin::changes::propose))
+        .routes(routes!(admin::changes::export))
+        .routes(routes!(admin::changes::show))
+        .routes(routes!(admin::changes::apply))
+        .routes(routes!(admin::changes::undo))
         .routes(routes!(admin::cluster::show))
         .routes(routes!(admin::cluster::release))
         .routes(routes!(admin::configuration::show))

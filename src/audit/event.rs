@@ -49,6 +49,12 @@ pub enum EventKind {
     ConsoleSignedIn,
     ConsoleSignedOut,
     ConfigurationReloaded,
+    /// An administrator proposed a change of the configuration.
+    ConfigurationChangeProposed,
+    /// An administrator applied a change of the configuration.
+    ConfigurationChangeApplied,
+    /// An administrator took a change of the configuration out of force.
+    ConfigurationChangeUndone,
     /// The running gateway applied a changed `tools.lock`.
     LockApplied,
     /// An administrator changed `tools.lock` over HTTP, or `sekisho lock approve` did while no gateway ran.

@@ -343,11 +343,6 @@ async fn load_at_rest(
     Err(KEEPS_CHANGING.to_owned())
 }
 
-/// Whether the same configuration was loaded. A configuration that cannot be loaded is not the same: it is reported.
-fn is_unchanged(gateway: &Gateway, loaded: Option<&Config>) -> bool {
-    loaded.is_some_and(|loaded| *loaded == **gateway.configuration().current())
-}
-
 /// Applies a changed configuration or policy on SIGHUP and, unless it opens something, when a file changes. SIGHUP also starts a
 /// segment of the audit trail.
 async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options: ServeOptions) {
@@ -367,7 +362,10 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options:
             () = watcher.changed() => (false, true),
             () = tokio::time::sleep(renew_after.unwrap_or(Duration::MAX)), if renew_after.is_some() => {
                 // Programs that give values (`${exec: …}`) are run again; without another value nothing changes.
-                if is_unchanged(&gateway, load_apart(file.as_ref(), &options).await.as_ref().ok()) {
+                // A configuration that cannot be loaded is reported.
+                if let Ok(loaded) = load_apart(file.as_ref(), &options).await
+                    && gateway.has_in_force(&loaded).await
+                {
                     continue;
                 }
                 (false, false)

@@ -71,7 +71,7 @@ impl Config {
             recording: _,
             breaker: _,
             execution: _,
-            config: ReloadConfig { reload },
+            config: ReloadConfig { reload, changes },
             auth,
             console,
             tools,
@@ -92,6 +92,7 @@ impl Config {
         let mut found = Vec::new();
         let mut all = Comparison { at: String::new(), found: &mut found };
         all.below("config").rises("reload", reload, &self.config.reload, |mode| *mode == ReloadMode::Immediate);
+        all.below("config").higher("changes", changes, &self.config.changes);
         callers::auth(&mut all.below("auth"), auth, &self.auth);
         callers::console(&mut all.below("console.roles"), console, &self.console);
         tools::tools(&mut all.below("tools"), tools, &self.tools);

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct ReloadConfig {
     pub reload: ReloadMode,
+    /// Who changes the configuration while the gateway runs, beside its file.
+    pub changes: ChangesMode,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,4 +18,16 @@ pub enum ReloadMode {
     Guarded,
     /// Every change is applied at once.
     Immediate,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangesMode {
+    /// Nobody: the file is the configuration, and changes that were applied before do not count.
+    ReadOnly,
+    /// Two administrators: who proposes a change does not apply it.
+    FourEyes,
+    /// An administrator.
+    #[default]
+    Single,
 }

@@ -39,6 +39,8 @@ pub enum SettingSource {
     Default,
     File,
     Environment,
+    /// A change that was applied while the gateway ran.
+    Change,
 }
 
 /// The values that the file and the environment set, as they were read. It may contain secrets.
@@ -50,6 +52,10 @@ struct Read {
     document: Option<Document>,
     /// Setting → the variable that set it, and its value.
     variables: BTreeMap<String, (&'static str, String)>,
+    /// The variables of the environment; `None` for a configuration that was built in code.
+    environment: Option<Environment>,
+    /// The same without the changes that were merged into the document.
+    unchanged: Option<SetValues>,
 }
 
 /// Steps below which every text may be a secret: options of programs.
@@ -74,7 +80,28 @@ impl SetValues {
     pub(super) fn of(document: Option<Document>, overrides: &Overrides<'_>, environment: &Environment) -> Self {
         let value = |variable: &str| environment.get(variable).unwrap_or_default().to_owned();
         let variables = overrides.origins.iter().map(|(key, variable)| (key.clone(), (*variable, value(variable))));
-        Self(Arc::new(Read { document, variables: variables.collect() }))
+        let environment = Some(environment.clone());
+        Self(Arc::new(Read { document, variables: variables.collect(), environment, unchanged: None }))
+    }
+
+    /// The file and the environment, without changes.
+    pub(super) fn without_changes(&self) -> &Self {
+        self.0.unchanged.as_ref().unwrap_or(self)
+    }
+
+    /// These values, with a document into which changes were merged.
+    pub(super) fn with_document(&self, document: Document) -> Self {
+        let Read { variables, environment, .. } = &*self.0;
+        let (variables, environment) = (variables.clone(), environment.clone());
+        Self(Arc::new(Read { document: Some(document), variables, environment, unchanged: Some(self.clone()) }))
+    }
+
+    pub(super) fn document(&self) -> Option<&Document> {
+        self.0.document.as_ref()
+    }
+
+    pub(super) fn environment(&self) -> Option<&Environment> {
+        self.0.environment.as_ref()
     }
 
     /// Whether the text of a setting may be shown: no variable, file or program gave a part of it, which may be a secret.
@@ -195,7 +222,10 @@ fn collect(node: &Node, key: &mut String, schema: &Value, set: &mut BTreeMap<Str
             let is_elsewhere = matches!(content, Content::Text { interpolated: true, .. } | Content::Unread(_));
             let is_secret = is_elsewhere || is_secret(schema, key);
             let value = text_of(content).filter(|_| !is_secret).map(|text| shown(&text));
-            let (source, line) = (SettingSource::File, Some(node.position.line));
+            let (source, line) = match node.position.is_of_change() {
+                true => (SettingSource::Change, None),
+                false => (SettingSource::File, Some(node.position.line)),
+            };
             let setting = Setting { key: key.clone(), value, is_secret, source, variable: None, line };
             set.insert(key.clone(), setting);
         }
@@ -241,20 +271,17 @@ pub(super) fn shown(text: &str) -> String {
 
 /// Whether the value of a key must not be shown.
 fn is_secret(schema: &Value, key: &str) -> bool {
-    let mut at = schema;
-    for step in key.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
-        if PRIVATE.contains(&step) {
-            return true;
-        }
-        let found = step_into(schema, at, step);
-        // Fail closed: a setting that the schema does not know is not shown.
-        let Some(found) = found else { return true };
-        at = found;
-    }
-    names_secret(at)
+    let mut steps = key.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    // Fail closed: a setting that the schema does not know is not shown.
+    steps.try_fold(schema, |at, step| public_step(schema, at, step)).is_none_or(names_secret)
 }
 
-fn names_secret(schema: &Value) -> bool {
+/// The schema of a member or an item; `None` for one that is unknown, or may be a secret by its name.
+pub(super) fn public_step<'a>(whole: &'a Value, schema: &'a Value, step: &str) -> Option<&'a Value> {
+    step_into(whole, schema, step).filter(|_| !PRIVATE.contains(&step))
+}
+
+pub(super) fn names_secret(schema: &Value) -> bool {
     let is = |schema: &Value| schema["$ref"] == "#/$defs/Secret";
     is(schema) || alternatives(schema).any(is)
 }
@@ -266,13 +293,10 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
 /// The schema of a member or an item.
 fn step_into<'a>(whole: &'a Value, schema: &'a Value, step: &str) -> Option<&'a Value> {
     let schema = resolved(whole, schema);
-    let own = || match step.parse::<usize>() {
-        Ok(_) => schema.get("items"),
-        Err(_) => schema["properties"]
-            .get(step)
-            .or_else(|| schema.get("additionalProperties").filter(|more| more.is_object())),
-    };
-    own().or_else(|| alternatives(schema).find_map(|one| step_into(whole, one, step)))
+    let member = || schema.get("additionalProperties").filter(|more| more.is_object());
+    let item = || schema.get("items").filter(|_| step.parse::<usize>().is_ok());
+    let own = schema["properties"].get(step).or_else(member).or_else(item);
+    own.or_else(|| alternatives(schema).find_map(|one| step_into(whole, one, step)))
 }
 
 fn resolved<'a>(whole: &'a Value, schema: &'a Value) -> &'a Value {

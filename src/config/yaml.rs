@@ -3,6 +3,7 @@
 pub mod document;
 pub mod error;
 pub(crate) mod interpolate;
+mod merge;
 pub mod reader;
 pub mod reference;
 pub(crate) mod type_error;

@@ -16,7 +16,7 @@ use super::list::Page;
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, error_page, format};
+use super::{Console, changes, error_page, format};
 use sekisho_config::{Opening, Setting, SettingSource};
 use sekisho_gateway::ConfigurationCheck;
 
@@ -109,6 +109,7 @@ fn show(
                     (openings(&texts, &waiting))
                 }
             }
+            p { a href=(changes::PATH) { (texts.get("nav-changes")) " →" } }
             section aria-labelledby="check" {
                 h2 #check { (texts.get("configuration-check")) }
                 @if let Some((_, check)) = checked { (result(&texts, check)) }
@@ -181,18 +182,23 @@ fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
             p.notice.warn { "▲ " code { (topic) } " " (texts.get("configuration-restart")) }
         }
         @for (setting, note) in &check.notes { p.notice.warn { "▲ " code { (format::text(setting)) } ": " (format::text(note)) } }
-        @if !check.changes.is_empty() {
-            div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-changes")) {
-                table.compare {
-                    (heads(texts))
-                    tbody { @for (before, after) in &check.changes {
-                        tr {
-                            th scope="row" { @if let Some(setting) = before.as_ref().or(after.as_ref()) { code { (format::text(&setting.key)) } } }
-                            td.before { (value(texts, before.as_ref())) }
-                            td.after { (value(texts, after.as_ref())) }
-                        }
-                    } }
-                }
+        @if !check.changes.is_empty() { (compared(texts, &check.changes)) }
+    }
+}
+
+/// The settings that would change.
+pub(super) fn compared(texts: &Texts, changes: &[(Option<Setting>, Option<Setting>)]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-changes")) {
+            table.compare {
+                (heads(texts))
+                tbody { @for (before, after) in changes {
+                    tr {
+                        th scope="row" { @if let Some(setting) = before.as_ref().or(after.as_ref()) { code { (format::text(&setting.key)) } } }
+                        td.before { (value(texts, before.as_ref())) }
+                        td.after { (value(texts, after.as_ref())) }
+                    }
+                } }
             }
         }
     }
@@ -208,7 +214,7 @@ fn heads(texts: &Texts) -> Markup {
     }
 }
 
-fn openings(texts: &Texts, opens: &[Opening]) -> Markup {
+pub(super) fn openings(texts: &Texts, opens: &[Opening]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-opening")) {
             table.compare {
@@ -236,7 +242,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
                 label for="source" { (texts.get("tool-source")) }
                 select #source name="source" {
                     option value="" { (texts.get("filter-any")) }
-                    @for source in [SettingSource::Default, SettingSource::File, SettingSource::Environment] {
+                    @for source in [SettingSource::Default, SettingSource::File, SettingSource::Environment, SettingSource::Change] {
                         option value=(source.as_str()) selected[wanted.source == source.as_str()] { (texts.get(name(source))) }
                     }
                 }
@@ -292,5 +298,6 @@ fn name(source: SettingSource) -> &'static str {
         SettingSource::Default => "source-default",
         SettingSource::File => "source-file",
         SettingSource::Environment => "source-environment",
+        SettingSource::Change => "source-change",
     }
 }

@@ -15,6 +15,7 @@ mod call_path;
 mod call_tree;
 mod calls;
 mod catalogue;
+mod changes;
 mod chart;
 #[cfg(feature = "agent")]
 mod chat;
@@ -162,6 +163,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/servers/lock", get(servers::lock::page).post(servers::lock::approve))
         .route("/console/servers/{kind}/{name}", get(servers::detail::page).post(servers::detail::act))
         .route("/console/configuration", get(configuration::page).post(configuration::check))
+        .route("/console/configuration/changes", get(changes::page).post(changes::propose))
+        .route("/console/configuration/changes/{id}", get(changes::one).post(changes::act))
         .route("/console/limits", get(limits::page))
         .route("/console/keys", get(keys::page).post(keys::create))
         .route("/console/keys/{id}", get(key::page).post(key::act))

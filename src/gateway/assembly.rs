@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 
+use super::configuration_changes::ConfigurationChanges;
 use super::housekeeping::Housekeeping;
 use super::{
     BackgroundWork, CallApprovals, CallIndex, Cluster, ConfigurationNotes, Gateway, History, Keys, McpRegistrations,
@@ -88,6 +89,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
     Arc::new(Gateway {
         broker: Broker::new(Arc::clone(keys.own()), tool_offer.outbound.clone()),
         approvals: Arc::new(CallApprovals::new(&configuration, &pipeline)),
+        changes: ConfigurationChanges::new(&store),
         python_functions: Arc::new(PythonFunctions::new(&tool_offer, &history)),
         outbound: tool_offer.outbound.clone(),
         mcp_servers: Arc::clone(&tool_offer.mcp_servers),

@@ -25,6 +25,7 @@ impl Gateway {
         if self.cluster.replica().is_some() {
             background.spawn_of(&self.approvals, CallApprovals::follow_decisions);
             background.spawn_of(&self.keys, Keys::follow);
+            background.spawn_of(self, Self::follow_changes);
         }
         let sandbox = Arc::clone(&self.sandbox);
         background.spawn_until_closing(async move { sweep_session_images(&sandbox).await });

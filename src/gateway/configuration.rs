@@ -6,11 +6,15 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 
+use super::configuration_changes::ConfigurationChanges;
 use super::parts::{lines, restart_required};
 use super::reload::{WaitingConfiguration, openings};
 use super::{ConfigurationNotes, Reach};
 use sekisho_calls::policy::Policy;
-use sekisho_config::{Config, ConsoleRole, Environment, Opening, Setting, SettingSource, UnknownName, dotenv_files};
+use sekisho_config::{
+    ChangesMode, Config, ConfigError, ConsoleRole, Environment, Opening, Setting, SettingSource, UnknownName,
+    dotenv_files,
+};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -155,10 +159,16 @@ impl ConfigurationNotes {
         self.configuration.require_all_tenants(caller)?;
         let file = self.configuration.file();
         let (running, started) = (self.configuration.current_arc(), self.configuration.started_with.clone());
+        let changes = ConfigurationChanges::new(&self.store).in_force().await;
         let pipeline = Arc::clone(&self.pipeline);
         // Reads files.
         let checked = tokio::task::spawn_blocking(move || {
-            let config = read(file.as_deref(), text, &running.mcp_files())?;
+            let config = read(file.as_deref(), text, &running.mcp_files())?.and_then(|config| {
+                // A file that leaves them out need not fit them.
+                let is_alone = config.config.changes == ChangesMode::ReadOnly;
+                let changes = changes.or_else(|problem| if is_alone { Ok(Vec::new()) } else { Err(vec![problem]) })?;
+                config.with_changes(&changes).map_err(|errors| sentences(&errors))
+            });
             Ok::<_, CallError>(match config {
                 Ok(config) => (compare(&running, &started, &config, Some(&pipeline.policy)), Some(config)),
                 Err(problems) => (ConfigurationCheck { problems, ..ConfigurationCheck::default() }, None),
@@ -174,7 +184,7 @@ impl ConfigurationNotes {
 
 impl ConfigurationCheck {
     /// Adds the names of the configuration that match nothing.
-    fn add_names(&mut self, config: &Config, unknown: Vec<UnknownName>) {
+    pub(super) fn add_names(&mut self, config: &Config, unknown: Vec<UnknownName>) {
         self.problems.extend(config.name_errors(&unknown).iter().map(ToString::to_string));
         let notes = unknown.into_iter().filter(|unknown| !unknown.is_error);
         self.notes.extend(notes.map(|unknown| (unknown.setting.clone(), unknown.sentence())));
@@ -202,11 +212,20 @@ fn read(
             return Err(CallError::new(ErrorCode::NotFound, message));
         }
     };
-    Ok(read.and_then(Config::refuse_empty_file).map_err(|errors| errors.iter().map(ToString::to_string).collect()))
+    Ok(read.and_then(Config::refuse_empty_file).map_err(|errors| sentences(&errors)))
+}
+
+fn sentences(errors: &[ConfigError]) -> Problems {
+    errors.iter().map(ToString::to_string).collect()
 }
 
 /// `policy`: the active set.
-fn compare(running: &Config, started: &Config, next: &Config, policy: Option<&Policy>) -> ConfigurationCheck {
+pub(super) fn compare(
+    running: &Config,
+    started: &Config,
+    next: &Config,
+    policy: Option<&Policy>,
+) -> ConfigurationCheck {
     let by_key = |config: &Config| -> BTreeMap<String, Setting> {
         config.set.with_defaults().into_iter().map(|setting| (setting.key.clone(), setting)).collect()
     };

@@ -25,7 +25,7 @@ use sekisho_store::Store;
 pub struct ConfigurationNotes {
     pub(super) configuration: Arc<Configuration>,
     pub(super) pipeline: Arc<Pipeline>,
-    store: Store,
+    pub(super) store: Store,
     tool_offer: Arc<ToolOffer>,
     /// The names in the store.
     registered: ArcSwap<RegisteredNames>,

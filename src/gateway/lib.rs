@@ -7,10 +7,12 @@ mod background_work;
 mod blobs;
 mod call_contents;
 mod call_index;
+mod change_trial;
 mod changes;
 mod cluster;
 mod components;
 mod configuration;
+mod configuration_changes;
 mod configuration_notes;
 mod endpoints;
 mod existing_names;
@@ -53,6 +55,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::configuration_changes::ConfigurationChanges;
 use self::housekeeping::Housekeeping;
 use sekisho_broker::Broker;
 use sekisho_calls::budget::WriteBehind;
@@ -70,8 +73,10 @@ pub use self::background_work::BackgroundWork;
 pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::call_contents::OpenedContent;
 pub use self::call_index::{CallIndex, rebuild_index};
+pub use self::change_trial::{ChangeTrial, TriedCalls};
 pub use self::cluster::{Cluster, live_replicas};
 pub use self::configuration::{Configuration, ConfigurationCheck};
+pub use self::configuration_changes::ChangePreview;
 pub use self::configuration_notes::ConfigurationNotes;
 pub use self::existing_names::{NameSources, RegisteredNames, existing_names};
 pub use self::failures::NextStep;
@@ -106,6 +111,7 @@ pub struct Gateway {
     pub readiness: Arc<Readiness>,
     background: BackgroundWork,
     configuration: Arc<Configuration>,
+    changes: ConfigurationChanges,
     keys: Arc<Keys>,
     broker: Broker,
     history: Arc<History>,

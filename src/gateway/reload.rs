@@ -59,13 +59,23 @@ impl Gateway {
     /// Applies another configuration. If a part cannot be applied, the active one stays, and readiness reports the
     /// reason. Policies are applied separately, so that an invalid set does not block the rest.
     pub async fn reload(&self, config: Config) {
+        let _applying = self.changes.applying.lock().await;
+        let config = match self.changes.over(&config).await {
+            Ok(config) => config,
+            Err(problem) => return self.refuse_reload(&problem),
+        };
         let policies = Policy::read(&config.policy);
-        Box::pin(self.take_over(config, policies)).await;
+        Box::pin(self.take_over(Arc::unwrap_or_clone(config), policies)).await;
     }
 
     /// Applies a configuration that nobody asked to apply: its files, or the policies, were found changed. Where it opens something it
     /// waits for [`reload`](Self::reload), unless the one in force has `config.reload: immediate`.
     pub async fn reload_found(&self, config: Config) {
+        let _applying = self.changes.applying.lock().await;
+        let config = match self.changes.over(&config).await {
+            Ok(config) => config,
+            Err(problem) => return self.refuse_reload(&problem),
+        };
         let running = self.configuration.current_arc();
         let policies = Policy::read(&config.policy);
         let opens = match running.config.reload {
@@ -73,8 +83,11 @@ impl Gateway {
             ReloadMode::Guarded => openings(&running, &config, &self.pipeline.policy, &policies),
         };
         match opens.is_empty() {
-            true => Box::pin(self.take_over(config, policies)).await,
-            false => Box::pin(self.hold(&running, WaitingConfiguration { config, opens })).await,
+            true => Box::pin(self.take_over(Arc::unwrap_or_clone(config), policies)).await,
+            false => {
+                let config = Arc::unwrap_or_clone(config);
+                Box::pin(self.hold(&running, WaitingConfiguration { config, opens })).await;
+            }
         }
     }
 
@@ -141,7 +154,7 @@ impl Gateway {
         record_reload(&self.pipeline.settlement.audit, Some(problem.to_owned()));
     }
 
-    async fn apply(&self, mut config: Config) -> Result<(), StartError> {
+    pub(super) async fn apply(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.configuration.current_arc();
         self.configuration.require_restart(&config);
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.

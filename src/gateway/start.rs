@@ -8,6 +8,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::assembly::{Parts, assemble};
 use super::components::ReadWith;
+use super::configuration_changes::ConfigurationChanges;
 use super::configuration_notes::refuse_misspelled;
 use super::parts::{
     component_error, loader, log_dangerous_operations, pipeline, report_broken_collections, report_unpriced_models,
@@ -55,12 +56,23 @@ impl Gateway {
         sources: Vec<Box<dyn Source>>,
         state_lock: StateLock,
     ) -> Result<Arc<Self>, StartError> {
+        let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
+        let changed = ConfigurationChanges::new(&store).over(&config).await.map_err(component_error("config"))?;
+        Box::pin(Self::with_store(Arc::unwrap_or_clone(changed), sources, state_lock, store)).await
+    }
+
+    /// `config`: with the changes of the store.
+    async fn with_store(
+        config: Config,
+        sources: Vec<Box<dyn Source>>,
+        state_lock: StateLock,
+        store: Store,
+    ) -> Result<Arc<Self>, StartError> {
         let readiness = Arc::new(Readiness::default());
         let metrics =
             Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
         let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
-        let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
         store.work().free_things_of_earlier_processes().await.map_err(component_error("store"))?;
         let users = user_tokens(&config, &store)?;
         let loader = loader(&config, &outbound)?.with_user_tokens(&users);

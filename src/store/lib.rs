@@ -15,6 +15,7 @@ mod budget_leases;
 mod call_index;
 mod charges;
 pub mod clock_difference;
+mod configuration_changes;
 mod conversation_journal;
 mod conversation_lock;
 mod conversation_logs;
@@ -98,6 +99,7 @@ pub use self::call_index::{
     Subject, TimeRange, Times, ToolUse, UseCursor, use_of,
 };
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
+pub use self::configuration_changes::{ChangeState, ConfigurationChangeStore, MAX_CHANGES, NewChange, StoredChange};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::ConversationLock;
 pub use self::conversation_logs::{ConversationLogStore, CopiedRun, LogFilter, LogRow, WithModel};

@@ -60,6 +60,7 @@ const FILES: &[(&str, &str)] = &[
     ("sums of calls", include_str!("migrations/0046_call_sums.sql")),
     ("runs of indexed calls", include_str!("migrations/0047_runs_of_indexed_calls.sql")),
     ("contents of calls", include_str!("migrations/0048_contents_of_calls.sql")),
+    ("configuration changes", include_str!("migrations/0049_configuration_changes.sql")),
 ];
 
 /// The version that this program knows.

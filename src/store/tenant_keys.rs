@@ -29,6 +29,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("budget_leases", Rows::Tenant("scope_key")),
     ("call_contents", Rows::Tenant("tenant")),
     ("call_sums", Rows::Tenant("tenant")),
+    ("configuration_changes", Rows::AllTenants("about what all tenants share")),
     ("conversation_runs", Rows::Of { table: "conversations", by: "conversation" }),
     ("conversations", Rows::Tenant("caller_key")),
     ("daily_usage", Rows::Tenant("scope_key")),

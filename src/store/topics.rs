@@ -1,11 +1,12 @@
 //! The handles of the store, one for each topic. Each runs the statements of its tables, and shares the connections of the store.
 
 use super::{
-    ApprovalStore, BackgroundRunStore, BrokerStore, BudgetLeaseStore, ChargeStore, ConversationLogStore,
-    ConversationRunStore, ConversationStore, FlowDestinationStore, FlowSessionStore, IdempotencyStore,
-    InterpreterSessionStore, KeyStore, ModelUsageStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore,
-    RateBucketStore, RecordedRunStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore,
-    SourceRequestStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
+    ApprovalStore, BackgroundRunStore, BrokerStore, BudgetLeaseStore, ChargeStore, ConfigurationChangeStore,
+    ConversationLogStore, ConversationRunStore, ConversationStore, FlowDestinationStore, FlowSessionStore,
+    IdempotencyStore, InterpreterSessionStore, KeyStore, ModelUsageStore, PausedRunStore, PermitStore, PlanStore,
+    ProgramRunStore, RateBucketStore, RecordedRunStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore,
+    RuleUsageStore, SourceRequestStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore,
+    WorkspaceStore,
 };
 
 macro_rules! topics {
@@ -25,6 +26,7 @@ topics! {
     broker: BrokerStore,
     budget_leases: BudgetLeaseStore,
     charges: ChargeStore,
+    configuration_changes: ConfigurationChangeStore,
     conversation_logs: ConversationLogStore,
     conversation_runs: ConversationRunStore,
     conversations: ConversationStore,

@@ -71,6 +71,7 @@ const operation = [
     "/console/program-runs",
     `/console/calls/${program}`,
     "/console/configuration?source=file",
+    "/console/configuration/changes",
 ];
 const all = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];
 const fileName = (path) => path.replace(/[^a-z0-9]+/gi, "_").slice(0, 60);

@@ -34,8 +34,14 @@ const OF_VIEWERS: [&str; 17] = [
     "/console/catalogue",
     "/console/sign-ins",
 ];
-const OF_ADMINISTRATORS: [&str; 5] =
-    ["/console/servers/add", "/console/servers/lock", "/console/keys", "/console/flow", "/console/configuration"];
+const OF_ADMINISTRATORS: [&str; 6] = [
+    "/console/servers/add",
+    "/console/servers/lock",
+    "/console/keys",
+    "/console/flow",
+    "/console/configuration",
+    "/console/configuration/changes",
+];
 
 async fn call(app: &TestApp, key: &str, tool: &str, arguments: Value) -> (StatusCode, Value) {
     let request = app.post(&format!("/tools/{tool}/execute")).bearer_auth(key);

@@ -22,9 +22,10 @@ const fn list(route: &'static str, old_name: &'static str, key: &'static str, at
     List { route, old_name: Some(old_name), key, at_least }
 }
 
-const LISTS: [List; 29] = [
+const LISTS: [List; 30] = [
     list("/admin/calls", "calls", "call_id", 3),
     list("/admin/calls/history", "calls", "call_id", 3),
+    List { route: "/admin/changes", old_name: None, key: "id", at_least: 0 },
     List { route: "/admin/events", old_name: None, key: "event", at_least: 0 },
     list("/admin/flow/destinations", "destinations", "tool", 0),
     List { route: "/admin/flow/tools", old_name: None, key: "tool", at_least: 3 },

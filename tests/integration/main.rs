@@ -20,6 +20,7 @@ mod call_contents;
 mod call_failures;
 mod call_index;
 mod catalogue;
+mod changes;
 mod charges;
 mod chat;
 #[path = "../../src/core/checkout.rs"]

@@ -9,8 +9,8 @@ use url::Url;
 
 use crate::settings;
 use crate::{
-    AnonymousAccess, ApprovalRule, FlowMode, HistoryScope, Identity, McpPrefix, McpShare, OutputCheck, Provider,
-    ReloadMode, ResourceStatus, RuleSubject, SearchProvider,
+    AnonymousAccess, ApprovalRule, ChangesMode, FlowMode, HistoryScope, Identity, McpPrefix, McpShare, OutputCheck,
+    Provider, ReloadMode, ResourceStatus, RuleSubject, SearchProvider,
 };
 
 /// Longest text of a value, in characters.
@@ -67,6 +67,7 @@ shown_as_written!(bool, u8, u16, u32, u64, usize, f64, Decimal);
 
 shown_by_name!(
     AnonymousAccess,
+    ChangesMode,
     FlowMode,
     HistoryScope,
     Identity,

@@ -22,6 +22,8 @@ fn opened(before: &str, after: &str) -> Vec<String> {
 /// Narrow, wide, and the settings that the change from the one to the other opens. The way back opens nothing.
 const OPENING: &[(&str, &str, &[&str])] = &[
     ("", "config: {reload: immediate}", &["config.reload"]),
+    ("config: {changes: read_only}", "config: {changes: four_eyes}", &["config.changes"]),
+    ("config: {changes: four_eyes}", "", &["config.changes"]),
     // Who may call.
     ("auth: {anonymous: never}", "", &["auth.anonymous"]),
     ("", "auth: {anonymous: always}", &["auth.anonymous"]),

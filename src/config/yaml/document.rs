@@ -9,6 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::error::{ConfigError, ConfigLocation};
@@ -18,7 +19,7 @@ use crate::check::Finding;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The file and its tree.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Document {
     file: PathBuf,
     text: String,
@@ -97,8 +98,31 @@ impl Document {
         Ok(document)
     }
 
+    /// One without a file, which sets nothing.
+    pub fn empty() -> Self {
+        Self { file: PathBuf::new(), text: String::new(), is_operators: false, root: Node::nothing() }
+    }
+
+    /// Merges a change into it, as RFC 7396 says. `places`: how many values changes have set so far.
+    pub fn merge(&mut self, patch: &Value, places: &mut usize) {
+        self.root.merge(patch, places);
+    }
+
+    /// The merge patch that makes this document, into which changes were merged, of the one before.
+    pub fn difference(&self, before: Option<&Self>) -> Value {
+        let changed = self.root.difference(before.map(|before| &before.root));
+        changed.unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
     /// An error at a position. Its value is shown only if `reveal` is set.
     pub fn error(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
+        if position.is_of_change() {
+            let (mut key, message): (_, String) = (String::new(), message.into());
+            path_to(&self.root, &|node: &Node| node.position == position, &mut key);
+            let place = format!("`{key}`: ");
+            let message = message.strip_prefix(&place).unwrap_or(&message).to_owned();
+            return ConfigError::new(ConfigLocation::Setting(key), message);
+        }
         let mut error = ConfigError::in_file(&self.file, position.line, position.column, message);
         error.excerpt = self.excerpt(position, reveal);
         error
@@ -106,6 +130,10 @@ impl Document {
 
     /// A finding about a node.
     pub fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigError {
+        if node.position.is_of_change() {
+            let setting = finding.setting.clone();
+            return finding.into_error(ConfigLocation::Setting(setting));
+        }
         let Position { line, column, .. } = node.position;
         let mut error = finding.into_error(ConfigLocation::At { file: self.file.clone(), line, column });
         error.excerpt = self.excerpt(node.position, reveal);
@@ -129,7 +157,7 @@ impl Document {
     /// `topic.key[index]` of a node of this document.
     pub fn key_of(&self, node: &Node) -> String {
         let mut key = String::new();
-        path_to(&self.root, node, &mut key);
+        path_to(&self.root, &|one: &Node| std::ptr::eq(one, node), &mut key);
         key
     }
 
@@ -158,6 +186,19 @@ impl Document {
         let margin = " ".repeat(number.to_string().len());
         let indent = " ".repeat(position.column.saturating_sub(1).min(shown.chars().count()));
         Some(format!("  {number} | {shown}\n  {margin} | {indent}^"))
+    }
+}
+
+impl Position {
+    /// The place of the next value that a change sets.
+    pub(super) fn of_change(places: &mut usize) -> Self {
+        *places += 1;
+        Self { line: 0, column: *places, width: 0 }
+    }
+
+    /// Whether a change set the value: no file has it.
+    pub fn is_of_change(self) -> bool {
+        self.line == 0
     }
 }
 
@@ -196,7 +237,7 @@ impl Node {
         }
     }
 
-    fn child(&self, step: &str) -> Option<&Self> {
+    pub(super) fn child(&self, step: &str) -> Option<&Self> {
         match &self.content {
             Content::Mapping(entries) => entries.iter().find(|(key, _)| key.name == step).map(|(_, value)| value),
             Content::List(items) => items.get(step.parse::<usize>().ok()?),
@@ -231,14 +272,14 @@ fn head_of(line: &str) -> &str {
     }
 }
 
-fn path_to(from: &Node, wanted: &Node, key: &mut String) -> bool {
-    if std::ptr::eq(from, wanted) {
+fn path_to(from: &Node, is_wanted: &dyn Fn(&Node) -> bool, key: &mut String) -> bool {
+    if is_wanted(from) {
         return true;
     }
     let length = key.len();
     let mut found_in = |step: String, child: &Node| {
         key.push_str(&step);
-        let found = path_to(child, wanted, key);
+        let found = path_to(child, is_wanted, key);
         if !found {
             key.truncate(length);
         }

@@ -184,7 +184,7 @@ fn advice(component: &str) -> &'static str {
         "circuit" => "advice-circuit",
         "mcp" => "advice-mcp",
         "openapi" => "advice-openapi",
-        "policy" | "configuration" => "advice-configuration",
+        "policy" | "configuration" | "configuration_changes" => "advice-configuration",
         "tools.lock" => "advice-lock",
         "quarantine" => "advice-quarantine",
         "agent.prices" => "advice-prices",

@@ -237,6 +237,37 @@ configuration-line = line { $n }
 source-default = default
 source-file = file
 source-environment = environment
+source-change = change
+nav-changes = Changes
+change-lead = Changes of the configuration while the gateway runs, over its file. Each is looked at before it is applied, and can be undone.
+change-none = Nobody has proposed a change.
+change-id = Change
+change-comment = Comment
+change-proposed-by = Proposed by
+change-proposed-at = Proposed
+change-decided-by = Decided by
+change-changed-at = Changed
+change-patch = Settings
+change-help = A JSON merge patch: an object is merged, a list is replaced, null removes a setting. Nothing is applied yet.
+change-propose = Propose a change
+change-apply = Apply
+change-undo = Undo
+change-opens = This may open
+change-trial = Tried on the latest calls
+change-tried = { $count ->
+    [one] One call was tried.
+   *[other] { $count } calls were tried.
+}
+change-refused = { $count ->
+    [one] One call would now be refused:
+   *[other] { $count } calls would now be refused:
+}
+change-found = { $count ->
+    [one] One call of a hidden tool would find it:
+   *[other] { $count } calls of hidden tools would find them:
+}
+change-calls = Calls
+change-not-known = The index does not tell the effect of
 sign-in-title = Sign in
 sign-in-lead = With an API key or a token of this gateway.
 sign-in-key = Key or token

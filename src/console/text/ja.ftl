@@ -226,6 +226,34 @@ configuration-line = { $n } 行目
 source-default = 既定値
 source-file = ファイル
 source-environment = 環境変数
+source-change = 変更
+nav-changes = 変更
+change-lead = 実行中のゲートウェイの設定を、ファイルの上から変更します。適用前に確認でき、取り消せます。
+change-none = 変更の提案はありません。
+change-id = 変更
+change-comment = コメント
+change-proposed-by = 提案者
+change-proposed-at = 提案日時
+change-decided-by = 決定者
+change-changed-at = 更新日時
+change-patch = 設定
+change-help = JSON マージパッチです。オブジェクトは統合、リストは置換、null は設定の削除です。まだ適用されません。
+change-propose = 変更を提案
+change-apply = 適用
+change-undo = 取り消す
+change-opens = 開くことを確認：
+change-trial = 最近の呼び出しでの試行
+change-tried = { $count ->
+   *[other] { $count } 件の呼び出しで試しました。
+}
+change-refused = { $count ->
+   *[other] { $count } 件の呼び出しが拒否されるようになります：
+}
+change-found = { $count ->
+   *[other] 非表示のツールの { $count } 件の呼び出しが見つかるようになります：
+}
+change-calls = 呼び出し
+change-not-known = 索引からは影響が分からない設定：
 sign-in-title = サインイン
 sign-in-lead = このゲートウェイの API キーまたはトークンを使います。
 sign-in-key = キーまたはトークン

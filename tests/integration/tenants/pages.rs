@@ -32,9 +32,10 @@ const OF_ONE: [(&str, Thing); 16] = [
 
 /// Pages with a name in their address that are not tried here: a session, a run of a program and a file of functions need an
 /// interpreter, and a sign-in to an upstream is found by its own random id.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     // Of the configuration: each caller may ask for each.
     "/console/catalogue/{source}",
+    "/console/configuration/changes/{id}",
     "/console/python-tools/{name}",
     "/console/sessions/{name}",
     "/console/program-runs/{id}",
