@@ -18,6 +18,7 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::sync::watch;
 
+pub use self::build::Known;
 pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
 pub use self::lint::{LintFinding, LintReport, LintedTool};
 pub use self::nearest::{nearest_names, shown_name};

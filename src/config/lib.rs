@@ -126,7 +126,7 @@ pub use self::secrets::SecretsConfig;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
 pub use self::settings::{SetValues, Setting, SettingSource};
-pub use self::shape::{OverrideCase, Summary};
+pub use self::shape::{Enumerate, OverrideCase, Summary};
 pub use self::sign_in::SignInConfig;
 pub use self::store::StoreConfig;
 pub use self::subagents::SubAgentType;

@@ -10,7 +10,8 @@ use super::search::EmbeddingTable;
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
 use crate::guards::{GuardRules, texts_of_value};
 use crate::tool::{
-    InputSchema, InvalidSchema, Metadata, OutputSchema, Shape, SourceTools, Tool, ToolDefinition, ToolName, Unavailable,
+    EnumeratedValues, InputSchema, InvalidSchema, Metadata, OutputSchema, Shape, SourceTools, Tool, ToolDefinition,
+    ToolName, Unavailable,
 };
 use crate::transform::TransformRules;
 use sekisho_config::{Labels, ToolOverride, ToolsConfig};
@@ -34,21 +35,22 @@ impl Snapshot {
 
     /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of the discovered tools cannot
     /// be registered, it becomes unavailable with the reason, and the others are registered; if only its output schema
-    /// cannot be used, it is registered without one. Unchanged tools are reused from `before`. With a `lock`, external
+    /// cannot be used, it is registered without one. Unchanged tools are reused from the snapshot before. With a `lock`, external
     /// tools that differ from it or are missing in it are quarantined.
     /// Errors: all errors of `fixed`.
-    pub fn build_with(
+    pub fn build_with<'a>(
         fixed: SourceTools,
         found: SourceTools,
         config: &ToolsConfig,
         metrics: &Metrics,
         lock: Option<Arc<Lock>>,
-        before: &Self,
+        known: impl Into<Known<'a>>,
     ) -> Result<Self, Vec<RegistryError>> {
+        let Known { before, values } = known.into();
         let guards = GuardRules::of(&config.guards, &before.guards).map_err(|error| vec![error.into()])?;
         let transforms =
             TransformRules::compile(&config.transform, &guards.rules()).map_err(|error| vec![error.into()])?;
-        let shapes = shapes(config)?;
+        let shapes = shapes(config, values)?;
         let are_rules_the_same = Arc::ptr_eq(&guards, &before.guards)
             && config.transform == before.transform
             && config.coerce_arguments == before.coerces_arguments;
@@ -106,6 +108,21 @@ impl Snapshot {
             coerces_arguments: config.coerce_arguments,
             guards,
         })
+    }
+}
+
+/// The state before a snapshot is built.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    pub before: &'a Snapshot,
+    /// The values of arguments that were read from other tools.
+    pub values: &'a EnumeratedValues,
+}
+
+impl<'a> From<&'a Snapshot> for Known<'a> {
+    fn from(before: &'a Snapshot) -> Self {
+        static NONE: EnumeratedValues = EnumeratedValues::new();
+        Self { before, values: &NONE }
     }
 }
 
@@ -268,11 +285,11 @@ impl Building<'_> {
     }
 }
 
-/// Errors: each projection that is no JMESPath.
-fn shapes(config: &ToolsConfig) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
+/// Errors: each expression that is no JMESPath.
+fn shapes(config: &ToolsConfig, values: &EnumeratedValues) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
     let (mut shapes, mut errors) = (BTreeMap::new(), Vec::new());
     for (name, changes) in &config.overrides {
-        match Shape::compile(name, changes) {
+        match Shape::compile(name, changes, values.get(name)) {
             Ok(shape) => shapes.extend(shape.map(|shape| (name.clone(), Arc::new(shape)))),
             Err(error) => errors.push(RegistryError::from(error)),
         }

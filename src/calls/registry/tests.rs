@@ -134,7 +134,7 @@ fn overrides_change_only_the_settings_they_contain() {
 fn a_shape_is_checked_and_a_tool_with_another_one_is_a_new_tool() {
     let projected = |project: &str| ToolOverride { project: Some(project.into()), ..ToolOverride::default() };
     let errors = build(vec![definition("a", "builtin")], &override_of("a", projected("items["))).unwrap_err();
-    assert!(errors.len() == 1 && errors[0].contains("\"a\" (items[)"), "{errors:?}");
+    assert!(errors.len() == 1 && errors[0].contains("tools.overrides.a.project` (items[)"), "{errors:?}");
     let unknown = ToolOverride { fix: [("n".to_owned(), json!(1))].into(), ..ToolOverride::default() };
     let errors = build(vec![definition("a", "builtin")], &override_of("a", unknown.clone())).unwrap_err();
     assert!(errors.len() == 1 && errors[0].contains("no argument of the tool"), "{errors:?}");

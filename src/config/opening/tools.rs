@@ -60,6 +60,7 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
         found_by: _,
         fix,
         defaults: _,
+        enumerate: _,
         project,
         summarise: _,
         cases: _,

@@ -7,7 +7,12 @@ use sekisho_core::call::McpResult;
 
 fn shape(changes: Value) -> Option<Arc<Shape>> {
     let changes: ToolOverride = serde_json::from_value(changes).unwrap();
-    Shape::compile("issues", &changes).unwrap().map(Arc::new)
+    Shape::compile("issues", &changes, Some(&known())).unwrap().map(Arc::new)
+}
+
+/// Values that were read for arguments of the tool.
+fn known() -> BTreeMap<String, Vec<Value>> {
+    [("repo".to_owned(), vec![json!("a/b"), json!("c/d")])].into()
 }
 
 fn shaped(changes: Value, parameters: Value, output: Option<Value>) -> Result<Tool, InvalidSchema> {
@@ -100,6 +105,22 @@ fn values_that_the_source_does_not_allow_are_refused() {
         let error = shaped(changes.clone(), parameters(), None).unwrap_err();
         assert!(error.to_string().contains(problem), "{changes}: {error}");
     }
+}
+
+#[test]
+fn values_of_another_tool_are_offered_while_they_are_known() {
+    let enumerate = |argument: &str| json!({"enumerate": {argument: {"tool": "repos", "path": "[*].name"}}});
+    let tool = shaped(enumerate("repo"), parameters(), None).unwrap();
+    assert_eq!(tool.input.document()["properties"]["repo"]["enum"], json!(["a/b", "c/d"]));
+    let arguments = |repo: &str| json!({"repo": repo, "limit": 5, "query": "x"});
+    assert_eq!(sent(&tool, &arguments("c/d")).unwrap(), arguments("c/d"));
+    assert_eq!(sent(&tool, &arguments("e/f")).unwrap_err().code(), ErrorCode::InvalidArguments);
+    // Without values, the schema has none and any is sent.
+    let unknown = shaped(enumerate("query"), parameters(), None).unwrap();
+    assert_eq!(unknown.input.document()["properties"]["query"].get("enum"), None);
+    assert_eq!(sent(&unknown, &arguments("e/f")).unwrap(), arguments("e/f"));
+    let error = shaped(enumerate("owner"), parameters(), None).unwrap_err();
+    assert!(error.to_string().contains("`tools.overrides.issues.enumerate` names \"owner\""), "{error}");
 }
 
 #[test]
