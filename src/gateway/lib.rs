@@ -13,6 +13,7 @@ mod components;
 mod configuration;
 mod configuration_notes;
 mod endpoints;
+mod enumerations;
 mod existing_names;
 mod failures;
 mod figures;
