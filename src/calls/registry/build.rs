@@ -158,7 +158,7 @@ impl Building<'_> {
         if changes.is_some_and(|changes| changes.hidden == Some(true)) {
             return Ok(());
         }
-        let shape = self.shapes.get(&definition.metadata.name).cloned();
+        let shape = Shape::of(&definition, self.shapes.get(&definition.metadata.name));
         if definition.metadata.kind != CallKind::Tool {
             if shape.is_some() {
                 return Err(not_a_tool(&definition.metadata));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{InputSchema, InvalidSchema, OutputSchema, Tool, ValidArguments, enumeration};
+use super::{InputSchema, InvalidSchema, OutputSchema, Tool, ToolDefinition, ValidArguments, enumeration};
 use crate::projection::{InvalidProjection, Projection};
 use crate::transform::json_of_text;
 use sekisho_config::{Summary, ToolOverride};
@@ -28,7 +28,7 @@ const KEPT: [&str; 8] =
     ["$schema", "$id", "$defs", "definitions", "type", "properties", "patternProperties", "required"];
 
 /// The changes of one override; never empty.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
     /// The name in `tools.overrides`.
     tool: String,
@@ -73,6 +73,26 @@ impl Shape {
         let changes_arguments = !(fix.is_empty() && defaults.is_empty() && enumerated.is_empty());
         let is_shape = changes_arguments || projection.is_some() || summary.is_some();
         Ok(is_shape.then(|| Self { tool: tool.to_owned(), fix, defaults, enumerated, projection, summary }))
+    }
+
+    /// The shape of a tool by its override, and by the overlay of its server where that says nothing and fits the tool's schema.
+    pub(crate) fn of(definition: &ToolDefinition, own: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        let Some(prepared) = &definition.metadata.prepared else { return own.cloned() };
+        let tool = &definition.metadata.name;
+        let mut shape = own.map_or_else(|| Self { tool: tool.clone(), ..Self::default() }, |own| Self::clone(own));
+        for (name, value) in &prepared.defaults {
+            if shape.value_of(name).is_none() {
+                shape.defaults.insert(name.clone(), value.clone());
+            }
+        }
+        if shape.projection.is_none()
+            && let Some(project) = &prepared.project
+        {
+            shape.projection = Projection::compile(&format!("the overlay of {tool}"), project).ok();
+        }
+        let document = definition.parameters.document();
+        let fits = shape.offered(document).is_ok() && shape.check_values(document).is_ok();
+        if fits { Some(Arc::new(shape)) } else { own.cloned() }
     }
 
     /// The part of a result that is answered; `None` where all of it is: without a projection, and of a text that is no JSON.
