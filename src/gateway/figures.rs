@@ -107,6 +107,23 @@ impl History {
         Ok(self.index.store.sums_of_tools(tenant, owner, range, Timestamp::now()).await?)
     }
 
+    /// What each client came to in a time, by tenant and id, of the calls that the caller sees.
+    /// Errors: the database fails.
+    pub async fn sums_of_clients(
+        &self,
+        caller: &Caller,
+        range: TimeRange,
+    ) -> Result<BTreeMap<(String, String), CallSums>, CallError> {
+        let (tenant, owner) = self.whose(caller);
+        if owner.is_some() {
+            let of = FiguresOf::Caller { tenant: tenant.map(str::to_owned), id: caller.id.to_string() };
+            let own = self.figures(caller, &of, range).await?.total();
+            return Ok([((caller.tenant.to_string(), caller.id.to_string()), own)].into());
+        }
+        self.index.write_with_sums().await;
+        Ok(self.index.store.sums_of_callers(tenant, range, Timestamp::now()).await?)
+    }
+
     /// The tools whose upstream fails, in the calls of a tenant or of all.
     pub(super) async fn failing_tools(&self, tenant: Option<&str>) -> Result<BTreeSet<String>, StoreError> {
         self.index.write_with_sums().await;

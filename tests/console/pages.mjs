@@ -43,6 +43,7 @@ const operation = [
     "/console/failures",
     "/console/figures?tool=echo&range=7d",
     "/console/servers",
+    "/console/map",
     "/console/servers/add",
     "/console/servers/lock",
     "/console/servers/openapi/zoo",

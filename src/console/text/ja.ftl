@@ -33,6 +33,17 @@ advice-prices = モデルの料金を設定してください。予算がある�
 advice-sandbox = インタープリターを準備してください：sekisho sandbox prepare
 advice-storage = 状態ディレクトリーの空き容量と権限、またはデータベースを確認してください。
 advice-other = 詳しくはログを確認してください。
+nav-map = マップ
+map-state = 直近 5 分の呼び出し { $count } 件、失敗 { $failed } 件。{ $broken ->
+    [0] すべてのサーバーが正常です。
+   *[other] { $broken } 台のサーバーが停止しているか、一部のみ正常です。
+}
+map-client = クライアント
+map-server = サーバー
+map-per-minute = 件／分
+map-failed = 失敗
+map-health = 状態
+map-more = ほか { $n } 件
 nav-servers = サーバー
 servers-state = サーバーとコレクション { $count } 件。{ $down ->
     [0] すべて正常です。

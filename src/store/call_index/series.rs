@@ -122,6 +122,9 @@ impl TimeRange {
     /// The last hour by the minute.
     pub const MINUTES: Self = Self { name: "1h", period: Period::Minute, width: 60, parts: 60 };
 
+    /// The last five minutes, for the present traffic.
+    pub const LATEST: Self = Self { name: "5m", period: Period::Minute, width: 60, parts: 5 };
+
     pub const ALL: [Self; 6] = [
         Self { name: "15m", period: Period::Minute, width: 60, parts: 15 },
         Self { name: "1h", period: Period::Minute, width: 120, parts: 30 },
