@@ -68,6 +68,23 @@ impl History {
         Ok(self.index.store.figures(&series, range, now).await?)
     }
 
+    /// The same, beside the sums of the day before where the range has them.
+    /// Errors: as [`figures`](Self::figures).
+    pub async fn figures_and_before(
+        &self,
+        caller: &Caller,
+        of: &FiguresOf,
+        range: TimeRange,
+    ) -> Result<Figures, CallError> {
+        let (now, mut figures) = (Timestamp::now(), self.figures(caller, of, range).await?);
+        if range.has_day_before() {
+            let then = now.checked_sub(SignedDuration::from_hours(24)).unwrap_or_default();
+            let before = self.index.store.figures(&self.series_within_reach(caller, of), range, then).await?;
+            figures.before = Some(before.parts.into_iter().map(|(_, sums)| sums).collect());
+        }
+        Ok(figures)
+    }
+
     /// The series of the calls that the caller sees. It has no calls where these are none.
     fn series_within_reach(&self, caller: &Caller, of: &FiguresOf) -> Series {
         let mut series = of.series();

@@ -41,7 +41,7 @@ const operation = [
     "/console/calls/history",
     "/console/events",
     "/console/failures",
-    "/console/figures?tool=echo&range=7d",
+    "/console/figures?tool=echo&range=7d&before=day",
     "/console/servers",
     "/console/map",
     "/console/servers/add",

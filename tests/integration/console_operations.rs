@@ -164,7 +164,9 @@ async fn charts_and_uses_of_tools_survive_a_restart_and_are_of_the_callers_tenan
             assert_eq!(calls(browser, query).await, (24, success, refused), "{query}");
         }
     }
-    for path in ["/console", "/console/tools/echo", "/console/figures?caller=ann&range=7d", "/console/costs?by=tool"] {
+    for path in
+        ["/console", "/console/tools/echo", "/console/figures?caller=ann&range=7d&before=day", "/console/costs?by=tool"]
+    {
         let page = vic.page(path).await;
         check_markup(&page);
         assert!(page.contains("$0.000000000002"), "{path}: {page}");

@@ -23,6 +23,8 @@ pub struct Figures {
     pub range: TimeRange,
     /// Where each part of the range begins, and its sums; the oldest first.
     pub parts: Vec<(Timestamp, CallSums)>,
+    /// The sums of the same parts a day before, where they are compared.
+    pub before: Option<Vec<CallSums>>,
 }
 
 /// The calls of a tool by one caller on one day (UTC).
@@ -179,7 +181,7 @@ impl CallIndexStore {
                 sum.add_all(&read(&sums));
             }
         }
-        Ok(Figures { range, parts })
+        Ok(Figures { range, parts, before: None })
     }
 
     /// What each tool came to: of a tenant or of all, or as an owner called it. Ranges of days have whole days (UTC).

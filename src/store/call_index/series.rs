@@ -134,6 +134,12 @@ impl TimeRange {
         Self { name: "30d", period: Period::Day, width: DAY, parts: 30 },
     ];
 
+    /// Whether it can be compared with the day before: the rows of its parts are kept for longer than a day, and it has several parts of a
+    /// day.
+    pub fn has_day_before(self) -> bool {
+        self.period == Period::Hour
+    }
+
     /// Microseconds of a part.
     pub(super) fn part(self) -> i64 {
         self.width * MICROS
