@@ -1,7 +1,7 @@
 //! Prepared servers: how common servers are started, marks of their tools that no server gives itself, and shapes with which their answers are
 //! smaller.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -92,13 +92,15 @@ pub(super) fn check_overlay(overlay: Option<&str>, setting: String, findings: &m
 
 impl PreparedServer {
     /// The tools that it marks, by the names of the server.
-    pub fn marked(&self) -> BTreeSet<&str> {
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn marked(&self) -> std::collections::BTreeSet<&str> {
         let effects = self.sinks.by_kind().into_iter().flat_map(|(_, tools)| tools);
         let marked = [&self.untrusted, &self.dangerous, &self.approval].into_iter().flatten();
         marked.chain(effects).map(String::as_str).collect()
     }
 
     /// The names of tools with their shapes.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn shapes(&self) -> impl Iterator<Item = (&str, &PreparedShape)> {
         self.shapes.iter().flat_map(|shape| shape.tools.iter().map(move |tool| (tool.as_str(), shape)))
     }
@@ -127,6 +129,8 @@ impl Sinks {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use url::Url;
 
     use super::*;

@@ -72,7 +72,7 @@ impl Picture<'_> {
 
     fn node(&self, node: &Node, x: usize, y: usize) -> Markup {
         let failed = node.sums.of(Status::Error);
-        let (class, sign) = look(node);
+        let (class, sign) = appearance(node);
         let shown = format::text(&node.name);
         let name: String = match shown.chars().count() {
             0..=CHARACTERS => shown.into_owned(),
@@ -92,7 +92,7 @@ impl Picture<'_> {
 }
 
 /// The class and the sign of a node.
-fn look(node: &Node) -> (&'static str, &'static str) {
+fn appearance(node: &Node) -> (&'static str, &'static str) {
     let Some(health) = &node.health else { return ("client", "") };
     match health.state {
         SourceState::Down => ("bad", "✕"),
