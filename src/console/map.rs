@@ -143,7 +143,7 @@ impl Map {
 
     /// All that the picture shows.
     fn table(&self, texts: &Texts) -> Markup {
-        let title = texts.get("nav-map");
+        let (title, kinds) = (texts.get("nav-map"), [("map-client", &self.clients), ("map-server", &self.servers)]);
         html! {
             div.scroll tabindex="0" role="region" aria-label=(title) { table.list {
                 thead { tr {
@@ -156,12 +156,12 @@ impl Map {
                     th scope="col" { (texts.get("limit-circuit")) }
                 } }
                 tbody {
-                    @for (kind, nodes) in [("map-client", &self.clients), ("map-server", &self.servers)] {
-                        @for node in &nodes.shown { (node.row(texts, kind)) }
-                        @if nodes.more > 0 { tr { td colspan="7" { (more(texts, nodes.more)) " · " (texts.get(kind)) } } }
-                    }
+                    @for (kind, nodes) in kinds { @for node in &nodes.shown { (node.row(texts, kind)) } }
                 }
             } }
+            @for (kind, nodes) in kinds.into_iter().filter(|(_, nodes)| nodes.more > 0) {
+                p.quiet.small { (texts.get(kind)) ": " (more(texts, nodes.more)) }
+            }
         }
     }
 }

@@ -44,9 +44,9 @@ impl Picture<'_> {
                 svg viewBox={ "0 0 " (WIDTH) " " (height) } aria-hidden="true" {
                     (self.side(clients, Side::Clients, height, most))
                     (self.side(servers, Side::Servers, height, most))
-                    rect.gateway x=(LEFT) y=(height / 2 - 26) width=(RIGHT - LEFT) height="52" rx="6" {}
-                    text.name x=(WIDTH / 2) y=(height / 2 - 2) text-anchor="middle" { "sekisho" }
-                    text.small x=(WIDTH / 2) y=(height / 2 + 15) text-anchor="middle" { (self.rate(&per_minute(&self.map.total))) }
+                    rect.gateway x=(LEFT) y=(height / 2 - 26) width=(RIGHT - LEFT) height="52" {}
+                    text.name.middle x=(WIDTH / 2) y=(height / 2 - 2) { "sekisho" }
+                    text.small.middle x=(WIDTH / 2) y=(height / 2 + 15) { (self.rate(&per_minute(&self.map.total))) }
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Picture<'_> {
         };
         html! {
             title { (format::text(&node.name)) }
-            rect class={ "node " (class) } x=(x) y=(y) width=(NODE) height=(NODE_HEIGHT) rx="6" {}
+            rect class={ "node " (class) } x=(x) y=(y) width=(NODE) height=(NODE_HEIGHT) {}
             text.name x=(x + 10) y=(y + 16) { (sign) " " (name) }
             text.small x=(x + 10) y=(y + 31) { (self.rate(&per_minute(&node.sums))) (failed) }
         }
