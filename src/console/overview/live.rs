@@ -105,6 +105,8 @@ impl LiveOverviews {
         let whose = match console.gateway.configuration().reach(&visit.caller) {
             // No tenant has an empty name.
             Reach::AllTenants => "".into(),
+            // The servers of the map are those with a tool that the viewer may see.
+            _ if matches!(followed, Followed::Map) => Arc::clone(&visit.caller.key),
             Reach::Tenant => Arc::clone(&visit.caller.tenant),
             Reach::Own => Arc::clone(&visit.caller.owner.caller),
         };
