@@ -71,23 +71,59 @@ fn is_usable(value: &Value) -> bool {
     }
 }
 
-/// Sets the values in the schema of the argument; of a list, in the schema of its items.
+/// Sets the values in the schema of the argument: of a list in the schema of its items, and in each alternative but null.
 pub(super) fn offer(schema: &mut Map<String, Value>, values: &[Value]) {
-    if schema.get("type").is_some_and(|kind| kind == "array") {
+    if let Some(key) = ["anyOf", "oneOf"].into_iter().find(|key| schema.contains_key(*key)) {
+        let alternatives = schema.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten();
+        for alternative in alternatives.filter_map(Value::as_object_mut).filter(|one| !is(one, "null")) {
+            offer(alternative, values);
+        }
+    } else if is(schema, "array") {
         let items = schema.entry("items").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(items) = items {
             offer(items, values);
         }
-        return;
+    } else {
+        let null = is(schema, "null").then_some(Value::Null);
+        schema.insert("enum".to_owned(), values.iter().cloned().chain(null).collect());
     }
-    let null = may_be_null(schema).then_some(Value::Null);
-    schema.insert("enum".to_owned(), values.iter().cloned().chain(null).collect());
 }
 
-/// Whether the schema has null for a value that is left out.
-fn may_be_null(schema: &Map<String, Value>) -> bool {
-    let is_null =
-        |kind: &Value| kind == "null" || kind.as_array().is_some_and(|all| all.iter().any(|one| one == "null"));
-    let kinds = ["anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
-    kinds.filter_map(|kind| kind.get("type")).chain(schema.get("type")).any(is_null)
+fn is(schema: &Map<String, Value>, wanted: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == wanted),
+        kind => kind.is_some_and(|kind| kind == wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_offered_where_the_schema_has_them_and_null_stays() {
+        for (schema, offered) in [
+            (json!({"type": "string"}), json!({"type": "string", "enum": ["a"]})),
+            (json!({"type": ["string", "null"]}), json!({"type": ["string", "null"], "enum": ["a", null]})),
+            (json!({"type": "array"}), json!({"type": "array", "items": {"enum": ["a"]}})),
+            (
+                json!({"type": ["array", "null"], "items": {"type": "string"}}),
+                json!({"type": ["array", "null"], "items": {"type": "string", "enum": ["a"]}}),
+            ),
+            // As servers in Python have arguments that may be left out.
+            (
+                json!({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "default": null}),
+                json!({
+                    "anyOf": [{"type": "array", "items": {"type": "string", "enum": ["a"]}}, {"type": "null"}],
+                    "default": null
+                }),
+            ),
+        ] {
+            let mut found = schema.as_object().cloned().unwrap();
+            offer(&mut found, &[json!("a")]);
+            assert_eq!(Value::Object(found), offered, "{schema}");
+        }
+    }
 }
