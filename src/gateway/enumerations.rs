@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::ToolOffer;
 use super::tool_offer::TOGETHER;
 use sekisho_calls::registry::Snapshot;
-use sekisho_calls::tool::{EnumeratedValues, Tool, enumerated_values};
+use sekisho_calls::tool::{EnumeratedValues, ToolValues, enumerated_values};
 use sekisho_config::{Enumerate, ToolsConfig};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallContext, Caller, Via};
@@ -26,6 +26,8 @@ type Place = (String, String);
 /// The values of one argument, as they were read last.
 struct Reading {
     from: Enumerate,
+    /// Of the tool with the argument.
+    owner: Ownership,
     /// Empty where they could not be read.
     values: Vec<Value>,
     /// When they are read again.
@@ -35,9 +37,10 @@ struct Reading {
 /// A reading that is to be made.
 struct Wanted {
     place: Place,
+    /// The name under which the tool with the argument is offered.
+    tool: String,
     from: Enumerate,
-    caller: Arc<Caller>,
-    reader: Arc<Tool>,
+    owner: Ownership,
 }
 
 impl ToolOffer {
@@ -58,13 +61,18 @@ impl ToolOffer {
     }
 
     async fn read_due(self: &Arc<Self>, readings: &mut BTreeMap<Place, Reading>) {
-        let wanted = {
+        let (wanted, snapshot) = {
             // Not between the tools and the settings of a reload.
             let _changing = self.changing.lock().await;
-            wanted(&self.configuration.current().tools, &self.pipeline.registry.snapshot())
+            let snapshot = self.pipeline.registry.snapshot();
+            (wanted(&self.configuration.current().tools, &snapshot), snapshot)
         };
         let is_wanted = |place: &Place, reading: &Reading| {
-            wanted.iter().any(|wanted| wanted.place == *place && wanted.from == reading.from)
+            let is_same = |wanted: &&Wanted| {
+                wanted.place == *place && wanted.from == reading.from && wanted.owner == reading.owner
+            };
+            // Guards may have changed since.
+            wanted.iter().find(is_same).is_some_and(|wanted| wanted.problem_of(&reading.values, &snapshot).is_none())
         };
         readings.retain(|place, reading| {
             let stays = is_wanted(place, reading);
@@ -73,6 +81,7 @@ impl ToolOffer {
             }
             stays
         });
+        drop(snapshot);
         self.offer_values(readings).await;
         let now = Instant::now();
         for wanted in wanted {
@@ -85,39 +94,41 @@ impl ToolOffer {
     }
 
     async fn read(&self, wanted: Wanted) -> Reading {
-        let Wanted { place, from, caller, reader } = wanted;
-        let read = self.values_of(&place, &from, caller, &reader).await;
-        let (values, age) = match read {
+        let component = component(&wanted.place);
+        let (values, age) = match self.values_of(&wanted).await {
             Ok(values) => {
-                self.readiness.restore(&component(&place));
-                (values, from.age())
+                self.readiness.restore(&component);
+                (values, wanted.from.age())
             }
             Err(problem) => {
-                self.readiness.degrade(&component(&place), format!("its values cannot be read: {problem}"));
+                self.readiness.degrade(&component, format!("its values cannot be read: {problem}"));
                 (Vec::new(), RETRY)
             }
         };
-        Reading { from, values, due: Instant::now() + age }
+        let Wanted { from, owner, .. } = wanted;
+        Reading { from, owner, values, due: Instant::now() + age }
     }
 
-    /// Errors: the tool may change something, its call fails, or its answer has no such values.
-    async fn values_of(
-        &self,
-        (tool, argument): &Place,
-        from: &Enumerate,
-        caller: Arc<Caller>,
-        reader: &Tool,
-    ) -> Result<Vec<Value>, String> {
-        let metadata = &reader.metadata;
-        if metadata.dangerous || !(metadata.only_reads() || metadata.changes_nothing()) {
+    /// Errors: the tool may change something, its call fails, or its answer has no such values or some that models may not read.
+    async fn values_of(&self, wanted: &Wanted) -> Result<Vec<Value>, String> {
+        let ((tool, argument), from) = (&wanted.place, &wanted.from);
+        let only_reads = self.pipeline.registry.snapshot().get(&from.tool).is_some_and(|reader| {
+            let metadata = &reader.metadata;
+            !metadata.dangerous && (metadata.only_reads() || metadata.changes_nothing())
+        });
+        if !only_reads {
             return Err(format!("{} is no tool that only reads, as its source says", from.tool));
         }
-        let call = CallContext::new(&from.tool, caller, Via::Rest);
+        let call = CallContext::new(&from.tool, reader_of(&wanted.owner), Via::Rest);
         let arguments = from.arguments.clone().into_iter().collect();
-        let answered = self.pipeline.call(call, arguments).await;
-        match &answered.reply.outcome {
-            Ok(answer) => enumerated_values(tool, argument, from, &answer.output),
-            Err(error) => Err(format!("{}: {}: {}", from.tool, error.code().as_str(), error.message())),
+        let answered = Box::pin(self.pipeline.call(call, arguments)).await;
+        let values = match &answered.reply.outcome {
+            Ok(answer) => enumerated_values(tool, argument, from, &answer.output)?,
+            Err(error) => return Err(format!("{}: {}: {}", from.tool, error.code().as_str(), error.message())),
+        };
+        match wanted.problem_of(&values, &self.pipeline.registry.snapshot()) {
+            Some(problem) => Err(problem),
+            None => Ok(values),
         }
     }
 
@@ -125,7 +136,9 @@ impl ToolOffer {
     async fn offer_values(self: &Arc<Self>, readings: &BTreeMap<Place, Reading>) {
         let mut values = EnumeratedValues::new();
         for ((tool, argument), reading) in readings.iter().filter(|(_, reading)| !reading.values.is_empty()) {
-            values.entry(tool.clone()).or_default().insert(argument.clone(), reading.values.clone());
+            let of_tool = || ToolValues { owner: reading.owner.clone(), by_argument: BTreeMap::new() };
+            let of_tool = values.entry(tool.clone()).or_insert_with(of_tool);
+            of_tool.by_argument.insert(argument.clone(), reading.values.clone());
         }
         if **self.values.load() != values {
             self.values.store(Arc::new(values));
@@ -144,12 +157,20 @@ fn wanted(config: &ToolsConfig, snapshot: &Snapshot) -> Vec<Wanted> {
     for (name, changes) in &config.overrides {
         let Some(tool) = snapshot.get(changes.rename.as_deref().unwrap_or(name)) else { continue };
         for (argument, from) in &changes.enumerate {
-            let Some(reader) = snapshot.get(&from.tool).cloned() else { continue };
-            let place = (name.clone(), argument.clone());
-            wanted.push(Wanted { place, from: from.clone(), caller: reader_of(&tool.metadata.owner), reader });
+            if snapshot.get(&from.tool).is_some() {
+                let (place, owner) = ((name.clone(), argument.clone()), tool.metadata.owner.clone());
+                wanted.push(Wanted { place, tool: tool.name().to_owned(), from: from.clone(), owner });
+            }
         }
     }
     wanted
+}
+
+impl Wanted {
+    /// Why the values may not be offered to models, by the guards of the tool with the argument.
+    fn problem_of(&self, values: &[Value], snapshot: &Snapshot) -> Option<String> {
+        snapshot.problem_of_values(&snapshot.get(&self.tool)?.metadata, values)
+    }
 }
 
 /// The gateway as a caller of the tenant that has the tool, without a role and without credentials for any upstream. Its key is of no caller from

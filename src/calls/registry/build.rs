@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::known::Known;
 use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
 use super::search::EmbeddingTable;
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
@@ -58,6 +59,7 @@ impl Snapshot {
             config,
             are_rules_the_same,
             shapes,
+            values,
             transforms,
             guards,
             metrics,
@@ -111,21 +113,6 @@ impl Snapshot {
     }
 }
 
-/// The state before a snapshot is built.
-#[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
-    pub before: &'a Snapshot,
-    /// The values of arguments that were read from other tools.
-    pub values: &'a EnumeratedValues,
-}
-
-impl<'a> From<&'a Snapshot> for Known<'a> {
-    fn from(before: &'a Snapshot) -> Self {
-        static NONE: EnumeratedValues = EnumeratedValues::new();
-        Self { before, values: &NONE }
-    }
-}
-
 /// A snapshot that is being built.
 pub(super) struct Building<'a> {
     config: &'a ToolsConfig,
@@ -133,6 +120,7 @@ pub(super) struct Building<'a> {
     are_rules_the_same: bool,
     /// By the name that the source gives a tool.
     shapes: BTreeMap<String, Arc<Shape>>,
+    values: &'a EnumeratedValues,
     transforms: TransformRules,
     guards: Arc<GuardRules>,
     metrics: &'a Metrics,
@@ -158,7 +146,7 @@ impl Building<'_> {
         if changes.is_some_and(|changes| changes.hidden == Some(true)) {
             return Ok(());
         }
-        let shape = Shape::of(&definition, self.shapes.get(&definition.metadata.name));
+        let shape = self.shape_of(&definition);
         if definition.metadata.kind != CallKind::Tool {
             if shape.is_some() {
                 return Err(not_a_tool(&definition.metadata));
@@ -194,6 +182,17 @@ impl Building<'_> {
         let tool = self.known_or_compiled(known, definition, own_description, approved, shape)?;
         self.by_name.insert(tool.name().to_owned(), tool);
         Ok(())
+    }
+
+    /// The shape of a tool. Values that were read for a tool of another owner, which had the name before, do not count.
+    fn shape_of(&self, definition: &ToolDefinition) -> Option<Arc<Shape>> {
+        let Metadata { name, owner, .. } = &definition.metadata;
+        let own = self.shapes.get(name);
+        let is_of_other = self.values.get(name).is_some_and(|known| known.owner != *owner);
+        match own.filter(|_| is_of_other) {
+            Some(own) => Shape::of(definition, Some(&Arc::new(own.without_values()))),
+            None => Shape::of(definition, own),
+        }
     }
 
     /// `own_description`: the source's description, if the configuration describes the tool otherwise. `approved`: the hash of
@@ -289,7 +288,7 @@ impl Building<'_> {
 fn shapes(config: &ToolsConfig, values: &EnumeratedValues) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
     let (mut shapes, mut errors) = (BTreeMap::new(), Vec::new());
     for (name, changes) in &config.overrides {
-        match Shape::compile(name, changes, values.get(name)) {
+        match Shape::compile(name, changes, values.get(name).map(|known| &known.by_argument)) {
             Ok(shape) => shapes.extend(shape.map(|shape| (name.clone(), Arc::new(shape)))),
             Err(error) => errors.push(RegistryError::from(error)),
         }

@@ -7,10 +7,19 @@ use serde_json::{Map, Value};
 use crate::projection::{InvalidProjection, Projection};
 use crate::transform::json_of_text;
 use sekisho_config::Enumerate;
+use sekisho_core::administration::Ownership;
 use sekisho_core::visible_text::is_visible;
 
-/// The values that are known now: by the name that its source gives a tool, and by argument.
-pub type EnumeratedValues = BTreeMap<String, BTreeMap<String, Vec<Value>>>;
+/// The values that are known now, by the name that its source gives a tool.
+pub type EnumeratedValues = BTreeMap<String, ToolValues>;
+
+/// The values of a tool's arguments.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolValues {
+    /// The owner of the tool for which they were read: another tenant's tool may get the same name later.
+    pub owner: Ownership,
+    pub by_argument: BTreeMap<String, Vec<Value>>,
+}
 
 /// Maximum values of an argument.
 const MAX_VALUES: usize = 200;

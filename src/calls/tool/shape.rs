@@ -95,6 +95,12 @@ impl Shape {
         if fits { Some(Arc::new(shape)) } else { own.cloned() }
     }
 
+    /// The same, while the values of its arguments are not known.
+    pub(crate) fn without_values(&self) -> Self {
+        let enumerated = self.enumerated.keys().map(|argument| (argument.clone(), Vec::new())).collect();
+        Self { enumerated, ..self.clone() }
+    }
+
     /// The part of a result that is answered; `None` where all of it is: without a projection, and of a text that is no JSON.
     /// `memory`: maximum bytes that the expression may walk over and build.
     /// Errors: `invalid_output`, with the tool and the expression.
