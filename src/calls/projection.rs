@@ -49,18 +49,18 @@ pub struct Projection {
 
 /// An expression that is no JMESPath.
 #[derive(Debug, Error)]
-#[error("`project` of the override of {tool:?} ({expression}) cannot be used: {problem}")]
+#[error("`{setting}` ({expression}) cannot be used: {problem}")]
 pub struct InvalidProjection {
-    pub tool: String,
+    pub setting: String,
     pub expression: String,
     pub problem: String,
 }
 
 impl Projection {
-    /// Errors: [`InvalidProjection`], which names the tool and the place in the expression.
-    pub fn compile(tool: &str, expression: &str) -> Result<Self, InvalidProjection> {
+    /// Errors: [`InvalidProjection`], which names the setting and the place in the expression.
+    pub fn compile(setting: &str, expression: &str) -> Result<Self, InvalidProjection> {
         let tree = check(expression).and_then(|()| parse(expression)).map_err(|error| InvalidProjection {
-            tool: tool.to_owned(),
+            setting: setting.to_owned(),
             expression: sekisho_core::record::shortened(expression).to_owned(),
             problem: error.message().to_owned(),
         })?;

@@ -2,6 +2,7 @@
 
 mod build;
 mod describe;
+mod known;
 mod lint;
 pub mod lock;
 mod nearest;
@@ -19,6 +20,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
+pub use self::known::Known;
 pub use self::lint::{LintFinding, LintReport, LintedTool};
 pub use self::nearest::{nearest_names, shown_name};
 pub use self::operations::unknown_target;

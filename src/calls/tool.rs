@@ -1,6 +1,7 @@
 //! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools. The sent
 //! form of a call is a [`SentCall`].
 
+mod enumeration;
 mod flow;
 mod listed;
 mod metadata;
@@ -29,6 +30,7 @@ use sekisho_core::record::shortened;
 use sekisho_flow::ToolLabels;
 use sekisho_observe::metrics::ToolMetrics;
 
+pub use self::enumeration::{EnumeratedValues, ToolValues, enumerated_values};
 pub use self::flow::{FlowNotes, JudgedCall};
 pub use self::listed::{ListedTokens, ModelText};
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PROGRAM_EFFECTS, PYTHON, PYTHON_SOURCE};

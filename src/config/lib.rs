@@ -103,7 +103,7 @@ pub use self::mcp::file as mcp_file;
 pub use self::mcp::{
     McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpSandbox, McpSandboxFolder, McpSandboxHome,
     McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, McpShare, McpSignIn, McpTransport,
-    PreparedServer, PreparedTool, identity_of_headers, prepared_names, prepared_server,
+    PreparedServer, PreparedShape, PreparedTool, identity_of_headers, prepared_names, prepared_server,
 };
 pub use self::model_table::{ModelRow, ModelTable, RefusedFeature, RowPrices, Wire};
 pub use self::models::ModelConfig;
@@ -128,7 +128,7 @@ pub use self::secrets::SecretsConfig;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
 pub use self::settings::{SetValues, Setting, SettingSource};
-pub use self::shape::{OverrideCase, Summary};
+pub use self::shape::{Enumerate, OverrideCase, Summary};
 pub use self::sign_in::SignInConfig;
 pub use self::store::StoreConfig;
 pub use self::subagents::SubAgentType;

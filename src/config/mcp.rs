@@ -15,7 +15,7 @@ use url::Url;
 
 pub use self::endpoint::{McpEndpoint, McpResults};
 use self::prepared::check_overlay;
-pub use self::prepared::{PreparedServer, PreparedTool, prepared_names, prepared_server};
+pub use self::prepared::{PreparedServer, PreparedShape, PreparedTool, prepared_names, prepared_server};
 pub use self::sandbox::{
     McpSandbox, McpSandboxFolder, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings,
 };

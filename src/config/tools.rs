@@ -15,7 +15,7 @@ use super::guards::GuardsConfig;
 use super::labels::{Labels, SinkSettings};
 use super::overrides::Overrides;
 use super::schema::Money;
-use super::shape::{OverrideCase, Summary};
+use super::shape::{Enumerate, OverrideCase, Summary};
 use super::transform::TransformConfig;
 
 /// The tools, and the overrides of their defaults.
@@ -153,6 +153,8 @@ pub struct ToolOverride {
     pub fix: BTreeMap<String, Value>,
     /// Values of arguments that a call leaves out.
     pub defaults: BTreeMap<String, Value>,
+    /// Arguments whose values are read from the answers of other tools, and offered as `enum`.
+    pub enumerate: BTreeMap<String, Enumerate>,
     /// The part of a result that is answered: a JMESPath expression.
     pub project: Option<String>,
     /// The form in which a model gets a result of more than 1 KiB. The whole is stored.

@@ -24,6 +24,8 @@ pub(super) struct TimeChart<'a> {
     pub series: &'a [(&'a str, String)],
     /// The oldest first.
     pub bars: Vec<Bar>,
+    /// A second, lighter line: its name, and a value at each bar.
+    pub line: Option<(String, Vec<Option<f64>>)>,
     /// Below the first bar, the middle and the last one.
     pub times: [&'a str; 3],
     /// The end of the axis is at least here.
@@ -50,12 +52,14 @@ const WIDTH: usize = 10;
 impl TimeChart<'_> {
     /// The picture is for the eye: the page has the same values in a table.
     pub(super) fn show(&self) -> Markup {
-        let top = end_of_axis(self.bars.iter().map(Bar::top).fold(self.least, f64::max));
+        let drawn = self.line.iter().flat_map(|(_, values)| values.iter().copied().flatten());
+        let top = end_of_axis(self.bars.iter().map(Bar::top).chain(drawn).fold(self.least, f64::max));
         let height = |value: f64| value / top * HEIGHT;
         html! {
             figure.time {
                 figcaption {
                     (self.title)
+                    @if let Some((name, _)) = &self.line { span.key.before { (name) } }
                     @if self.series.iter().any(|(_, name)| name != self.title) { @for (class, name) in self.series { " " span class={ "key " (class) } { (name) } } }
                 }
                 div.plot {
@@ -68,6 +72,7 @@ impl TimeChart<'_> {
                                 None => g { (self.bar(at * WIDTH, bar, height)) },
                             }
                         }
+                        @if let Some((_, values)) = &self.line { polyline.before points=(points(values, height)) {} }
                     }
                 }
                 // A time of two bars is named once, below the last one.
@@ -104,6 +109,13 @@ impl Bar {
     }
 }
 
+/// The line through the values, in the middle of their bars.
+fn points(values: &[Option<f64>], height: impl Fn(f64) -> f64) -> String {
+    let there = values.iter().enumerate().filter_map(|(at, value)| Some((at, (*value)?)));
+    let points = there.map(|(at, value)| format!("{},{:.1}", at * WIDTH + WIDTH / 2, HEIGHT - height(value)));
+    points.collect::<Vec<_>>().join(" ")
+}
+
 /// The number above a value that is 2, 4 or 10 times a power of ten: half of it has one digit.
 fn end_of_axis(value: f64) -> f64 {
     if !(value > 0.0 && value.is_finite()) {
@@ -135,10 +147,14 @@ mod tests {
     use super::*;
 
     fn chart(bars: Vec<Bar>) -> String {
+        chart_with(bars, None)
+    }
+
+    fn chart_with(bars: Vec<Bar>, line: Option<(String, Vec<Option<f64>>)>) -> String {
         let series = [("good", "works".to_owned()), ("bad", "fails".to_owned())];
         let words = |value: f64| format!("{value} calls");
         let times = ["a", "b", "c"];
-        TimeChart { title: "t", series: &series, bars, times, least: 2.0, words }.show().into_string()
+        TimeChart { title: "t", series: &series, bars, line, times, least: 2.0, words }.show().into_string()
     }
 
     fn bar(values: [Option<f64>; 2], is_stacked: bool, link: Option<&str>) -> Bar {
@@ -165,6 +181,21 @@ mod tests {
         let chart = chart(vec![bar([Some(1.0), Some(2.0)], false, None)]);
         assert!(chart.contains(r#"<rect class="good" x="1" width="8" y="49.0" height="2.0">"#), "{chart}");
         assert!(chart.contains(r#"<rect class="bad" x="1" width="8" y="-1.0" height="2.0">"#), "{chart}");
+    }
+
+    #[test]
+    fn a_second_line_goes_through_its_values_and_the_axis_has_room_for_it() {
+        let bars = || vec![bar([Some(1.0), Some(1.0)], true, None), bar([None, None], true, None)];
+        let line = vec![Some(4.0), None, Some(2.0)];
+        let drawn = chart_with(bars(), Some(("the day <before>".to_owned(), line)));
+        for part in [
+            r#"<polyline class="before" points="5,0.0 25,50.0">"#,
+            "<span>4 calls</span>",
+            r#"<span class="key before">the day &lt;before&gt;</span>"#,
+        ] {
+            assert!(drawn.contains(part), "{part}: {drawn}");
+        }
+        assert!(!chart(bars()).contains("polyline"));
     }
 
     #[test]

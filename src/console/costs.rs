@@ -227,7 +227,7 @@ fn chart(texts: &Texts, by: By, usage: &[UsageOfDay]) -> Markup {
     let day = |at: usize| all.get(at).copied().unwrap_or_default();
     let times = [day(0), day(all.len() / 2), day(all.len().saturating_sub(1))];
     let title = texts.get("call-cost");
-    TimeChart { title: &title, series: &series, bars, times, least: 0.0, words: figures::in_money }.show()
+    TimeChart { title: &title, series: &series, bars, line: None, times, least: 0.0, words: figures::in_money }.show()
 }
 
 /// The days, names and costs of one entry.

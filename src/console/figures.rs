@@ -26,6 +26,9 @@ use sekisho_store::{CallSums, Figures, TimeRange};
 /// The page of the charts of anything.
 const PATH: &str = "/console/figures";
 
+/// The value of `before` with which charts are beside the day before.
+const BEFORE: &str = "day";
+
 /// A field of addresses.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
@@ -43,6 +46,8 @@ pub(super) struct Wanted {
     caller: String,
     key: String,
     range: String,
+    /// `day`: beside the day before.
+    before: String,
     format: Format,
 }
 
@@ -79,8 +84,10 @@ pub(super) async fn page(
     Address(wanted): Address<Wanted>,
 ) -> Response {
     let (of, range) = (wanted.of(), Ranged { range: wanted.range.clone() }.or("24h"));
+    let history = console.gateway.history();
     let found = match visit.require(Act::SeeCalls) {
-        Ok(()) => console.gateway.history().figures(&visit.caller, &of, range).await,
+        Ok(()) if wanted.before == BEFORE => history.figures_and_before(&visit.caller, &of, range).await,
+        Ok(()) => history.figures(&visit.caller, &of, range).await,
         Err(error) => Err(error),
     };
     match found {

@@ -45,6 +45,7 @@ mod language;
 mod limits;
 mod link;
 mod list;
+mod map;
 mod navigation;
 mod new_tokens;
 mod open_id;
@@ -144,6 +145,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console", get(overview::page))
         .route("/console/live", get(overview::live))
         .route("/console/figures", get(figures::page))
+        .route("/console/map", get(map::page))
+        .route("/console/map/live", get(map::live))
         .route("/console/tools", get(tools::page))
         .route("/console/tools/{name}", get(tool::page).post(try_it::run))
         .route("/console/calls", get(calls::page))

@@ -4,12 +4,14 @@ use maud::{Markup, html};
 
 use super::acts::Act;
 use super::inbox;
+use super::map;
 use super::visit::Visit;
 
 /// An entry of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
+    Map,
     Inbox,
     Calls,
     Tools,
@@ -36,7 +38,7 @@ pub(super) enum Section {
 
 /// The ids of the headings, and the entries below them.
 const GROUPS: [(&str, &[Section]); 5] = [
-    ("nav-group-activity", &[Section::Overview, Section::Inbox, Section::Calls]),
+    ("nav-group-activity", &[Section::Overview, Section::Map, Section::Inbox, Section::Calls]),
     (
         "nav-group-tools",
         &[
@@ -86,6 +88,7 @@ impl Section {
     fn entry(self) -> Entry {
         let (path, text, key, act) = match self {
             Self::Overview => ("/console", "nav-overview", 'o', Act::SeeOverview),
+            Self::Map => (map::PATH, "nav-map", 'b', Act::SeeServers),
             Self::Inbox => (inbox::PATH, "nav-inbox", 'i', Act::SeeApprovals),
             Self::Calls => ("/console/calls", "nav-calls", 'c', Act::SeeCalls),
             Self::Tools => ("/console/tools", "nav-tools", 't', Act::SeeTools),
@@ -156,6 +159,6 @@ mod tests {
         let entries: Vec<_> = GROUPS.iter().flat_map(|(_, entries)| *entries).map(|section| section.entry()).collect();
         let keys: BTreeSet<_> = entries.iter().map(|entry| entry.key).collect();
         let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path).collect();
-        assert_eq!((keys.len(), paths.len(), entries.len()), (23, 23, 23), "{keys:?}");
+        assert_eq!((keys.len(), paths.len(), entries.len()), (24, 24, 24), "{keys:?}");
     }
 }

@@ -25,7 +25,7 @@ use super::{Console, error_page};
 use sekisho_api::ReplicaBody;
 use sekisho_gateway::Overview;
 
-pub(super) use self::live::{LiveOverviews, live};
+pub(super) use self::live::{Followed, LiveOverviews, follow, live};
 pub(super) use self::parts::degraded_parts;
 
 /// The fields of the address.

@@ -110,7 +110,7 @@ fn cell(texts: &Texts, server: &ServerBody, column: &Column) -> Option<Markup> {
 }
 
 /// A state in a word with a sign. `has_reason`: something is wrong.
-fn state(texts: &Texts, state: SourceState, has_reason: bool) -> Markup {
+pub(super) fn state(texts: &Texts, state: SourceState, has_reason: bool) -> Markup {
     let (class, sign, id) = match state {
         SourceState::Works if has_reason => ("tag warn", "▲", "server-degraded"),
         SourceState::Degraded => ("tag warn", "▲", "server-degraded"),

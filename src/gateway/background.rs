@@ -37,6 +37,8 @@ impl Gateway {
             .spawn_of(&self.sandbox, |sandbox, closing| async move { sandbox.look_after_sessions(closing).await });
         let offer = Arc::clone(&self.tool_offer);
         background.spawn_until_closing(async move { offer.follow_mcp_servers().await });
+        let offer = Arc::clone(&self.tool_offer);
+        background.spawn_until_closing(async move { offer.keep_values().await });
         background.spawn_of(&self.pipeline, write_refusals);
         background.spawn_of(&self.pipeline.flow, Flow::keep_history);
         background.spawn_of(&self.housekeeping, Housekeeping::run);

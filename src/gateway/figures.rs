@@ -68,6 +68,23 @@ impl History {
         Ok(self.index.store.figures(&series, range, now).await?)
     }
 
+    /// The same, beside the sums of the day before where the range has them.
+    /// Errors: as [`figures`](Self::figures).
+    pub async fn figures_and_before(
+        &self,
+        caller: &Caller,
+        of: &FiguresOf,
+        range: TimeRange,
+    ) -> Result<Figures, CallError> {
+        let (now, mut figures) = (Timestamp::now(), self.figures(caller, of, range).await?);
+        if range.has_day_before() {
+            let then = now.checked_sub(SignedDuration::from_hours(24)).unwrap_or_default();
+            let before = self.index.store.figures(&self.series_within_reach(caller, of), range, then).await?;
+            figures.before = Some(before.parts.into_iter().map(|(_, sums)| sums).collect());
+        }
+        Ok(figures)
+    }
+
     /// The series of the calls that the caller sees. It has no calls where these are none.
     fn series_within_reach(&self, caller: &Caller, of: &FiguresOf) -> Series {
         let mut series = of.series();
@@ -105,6 +122,23 @@ impl History {
         let (tenant, owner) = self.whose(caller);
         self.index.write_with_sums().await;
         Ok(self.index.store.sums_of_tools(tenant, owner, range, Timestamp::now()).await?)
+    }
+
+    /// What each client came to in a time, by tenant and id, of the calls that the caller sees.
+    /// Errors: the database fails.
+    pub async fn sums_of_clients(
+        &self,
+        caller: &Caller,
+        range: TimeRange,
+    ) -> Result<BTreeMap<(String, String), CallSums>, CallError> {
+        let (tenant, owner) = self.whose(caller);
+        if owner.is_some() {
+            let of = FiguresOf::Caller { tenant: tenant.map(str::to_owned), id: caller.id.to_string() };
+            let own = self.figures(caller, &of, range).await?.total();
+            return Ok([((caller.tenant.to_string(), caller.id.to_string()), own)].into());
+        }
+        self.index.write_with_sums().await;
+        Ok(self.index.store.sums_of_callers(tenant, range, Timestamp::now()).await?)
     }
 
     /// The tools whose upstream fails, in the calls of a tenant or of all.

@@ -113,6 +113,7 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
         lock,
         // Nobody calls.
         switched: &Arc::default(),
+        values: Arc::default(),
     };
     let fixed = tools.fixed(config, &collections).tools;
     let outside = tools.mcp.tools.iter().cloned().chain(components.tools().tools);

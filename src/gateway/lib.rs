@@ -15,6 +15,7 @@ mod configuration;
 mod configuration_changes;
 mod configuration_notes;
 mod endpoints;
+mod enumerations;
 mod existing_names;
 mod failures;
 mod figures;

@@ -112,6 +112,7 @@ impl Gateway {
             mcp: SourceTools::default(),
             lock,
             switched: &switched,
+            values: Arc::default(),
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         let registered_names = RegisteredNames::read(&store).await.map_err(component_error("store"))?;
@@ -164,6 +165,7 @@ impl Gateway {
             components: ArcSwap::new(own_components),
             lock: shared_lock,
             switched,
+            values: ArcSwap::default(),
             changing: Mutex::default(),
             collected: AtomicU64::default(),
             names_changed: Notify::new(),

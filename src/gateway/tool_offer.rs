@@ -12,7 +12,7 @@ use super::parts::component_error;
 use super::tool_set::ToolSet;
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_calls::registry::lock::Lock;
-use sekisho_calls::tool::Source;
+use sekisho_calls::tool::{EnumeratedValues, Source};
 use sekisho_core::caller::Caller;
 use sekisho_core::source_access::SwitchedSources;
 use sekisho_mcp_client::{Change, McpServers};
@@ -25,7 +25,7 @@ use sekisho_tools::components::Components;
 use sekisho_tools::python_tools::PythonTools;
 
 /// Changes of MCP servers' tools within this time are applied together.
-const TOGETHER: Duration = Duration::from_millis(50);
+pub(super) const TOGETHER: Duration = Duration::from_millis(50);
 
 /// The sources of the offered tools, and the lock that approves them.
 pub struct ToolOffer {
@@ -45,6 +45,8 @@ pub struct ToolOffer {
     pub(super) lock: Arc<ArcSwapOption<Lock>>,
     /// For whom the sources of the catalogue are switched on.
     pub(super) switched: Arc<SwitchedSources>,
+    /// The values of arguments that were read from other tools.
+    pub(super) values: ArcSwap<EnumeratedValues>,
     /// Held while the offered tools are changed.
     pub(super) changing: Mutex<()>,
     /// How often the tools of MCP servers were collected.
@@ -70,6 +72,7 @@ impl ToolOffer {
             mcp: self.mcp_servers.tools(),
             lock,
             switched: &self.switched,
+            values: self.values.load_full(),
         }
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::parts::{component_error, lines};
-use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
+use sekisho_calls::registry::{Known, Snapshot};
 use sekisho_calls::results::Results;
-use sekisho_calls::tool::{Source, SourceTools};
+use sekisho_calls::tool::{EnumeratedValues, Source, SourceTools};
 use sekisho_config::Config;
 use sekisho_core::source_access::{OnRequest, SwitchedSources};
 use sekisho_observe::metrics::Metrics;
@@ -34,6 +34,8 @@ pub(super) struct ToolSet<'a> {
     pub lock: Option<Arc<Lock>>,
     /// For whom the sources of the catalogue are switched on.
     pub switched: &'a Arc<SwitchedSources>,
+    /// The values of arguments that were read from other tools.
+    pub values: Arc<EnumeratedValues>,
 }
 
 impl ToolSet<'_> {
@@ -76,7 +78,8 @@ impl ToolSet<'_> {
                 missing.on_request = on_request(&missing.source);
             }
         }
-        Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, before)
+        let known = Known { before, values: &self.values };
+        Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, known)
             .map_err(|errors| component_error("tools")(lines(&errors)))
     }
 }

@@ -444,10 +444,10 @@ async fn no_text_of_a_tool_or_a_caller_becomes_markup() {
 pub(crate) fn check_markup(page: &str) {
     const ELEMENTS: &str = "html head meta title link script body a div header nav p strong span form input button main h1 h2 h3 \
         svg path ul ol li section details summary table thead tbody tr th td code pre label select option textarea time dl dt dd \
-        rect polyline live-calls live-run live-page live-parts figure figcaption copy-text template img fieldset legend progress \
+        rect text polyline live-calls live-run live-page live-parts figure figcaption copy-text template img fieldset legend progress \
         noscript blockquote g inbox-count saved-views !DOCTYPE";
     const ATTRIBUTES: &str = "lang charset name content rel href type src class id tabindex aria-label aria-current aria-hidden \
-        aria-labelledby aria-describedby aria-invalid viewBox width height focusable d title method action value required \
+        aria-labelledby aria-describedby aria-invalid viewBox width height stroke-width focusable d title method action value required \
         autocomplete spellcheck data-search data-new data-live data-lost data-label data-done role for selected scope open rows \
         placeholder inputmode datetime preserveAspectRatio x y points alt html enctype formaction checked max maxlength \
         lang hreflang download data-page data-follows aria-live data-key data-rows min \

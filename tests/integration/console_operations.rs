@@ -15,7 +15,7 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 17] = [
+const OF_VIEWERS: [&str; 18] = [
     "/console",
     "/console/calls",
     "/console/failures",
@@ -29,6 +29,7 @@ const OF_VIEWERS: [&str; 17] = [
     "/console/calls/history",
     "/console/events",
     "/console/servers",
+    "/console/map",
     "/console/policies",
     "/console/limits",
     "/console/catalogue",
@@ -169,7 +170,9 @@ async fn charts_and_uses_of_tools_survive_a_restart_and_are_of_the_callers_tenan
             assert_eq!(calls(browser, query).await, (24, success, refused), "{query}");
         }
     }
-    for path in ["/console", "/console/tools/echo", "/console/figures?caller=ann&range=7d", "/console/costs?by=tool"] {
+    for path in
+        ["/console", "/console/tools/echo", "/console/figures?caller=ann&range=7d&before=day", "/console/costs?by=tool"]
+    {
         let page = vic.page(path).await;
         check_markup(&page);
         assert!(page.contains("$0.000000000002"), "{path}: {page}");
@@ -190,6 +193,28 @@ async fn charts_and_uses_of_tools_survive_a_restart_and_are_of_the_callers_tenan
     assert_eq!(uses("key-of-nobody").await, [""; 0]);
     let (status, _) = answer(app.get("/admin/usage/tools?days=91").bearer_auth("key-of-vic")).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn the_map_has_the_traffic_of_the_tenant_and_the_state_of_its_servers() {
+    let (directory, yaml) = place("Pets.");
+    let app = TestApp::with(&yaml).await;
+    for key in ["key-of-ann", "key-of-ann", "key-of-eve"] {
+        assert_eq!(call(&app, key, "echo", json!({})).await.0, StatusCode::OK);
+    }
+    assert_eq!(call(&app, "key-of-ann", "fail", json!({})).await.0, StatusCode::OK);
+    let (vic, root) = (Browser::signed_in(&app, "key-of-vic").await, Browser::signed_in(&app, "key-of-root").await);
+    let (own, all) = (vic.page("/console/map").await, root.page("/console/map").await);
+    let (ann, eve) = ("/console/calls?caller=ann&amp;tenant=acme", "/console/calls?caller=eve&amp;tenant=other");
+    assert!(own.contains(ann) && own.contains("3 calls in the last five minutes, 1 failed"), "{own}");
+    assert!(!own.contains(eve) && !own.contains("/zoo"), "neither calls nor servers of others: {own}");
+    assert!(all.contains(ann) && all.contains(eve) && all.contains("/console/servers/openapi/zoo"), "{all}");
+    assert!(all.contains("ann (acme)") && all.contains("4 calls in the last five minutes"), "{all}");
+    let response = vic.get("/console/map/live").send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let first = response.bytes_stream().next().await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&first).contains("[[\"state\","), "{first:?}");
+    drop(directory);
 }
 
 #[tokio::test]

@@ -206,9 +206,11 @@ fn a_tool_of_ones_own_takes_less_than_a_minute() {
 
 #[test]
 fn the_overrides_of_their_page_pass_their_cases() {
-    let [example] = blocks(OVERRIDES, "yaml")[..] else { panic!("one example") };
-    let (status, ran) = tested_with_issues(example);
-    assert_eq!((status, ran.len()), (Some(0), 3), "{ran:?}");
+    let [issues, projects] = blocks(OVERRIDES, "yaml")[..] else { panic!("two examples") };
+    for (example, cases) in [(issues, 3), (projects, 1)] {
+        let (status, ran) = tested_with_issues(example);
+        assert_eq!((status, ran.len()), (Some(0), cases), "{ran:?}");
+    }
 }
 
 /// Programs that the examples need.

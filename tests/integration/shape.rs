@@ -4,8 +4,9 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::code;
+use crate::app::{code, degraded};
 use crate::cli::{sekisho, text};
+use crate::lock::until;
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
 use crate::mcp_programs::server_of;
@@ -70,6 +71,63 @@ async fn a_model_sees_less_than_policies_and_the_server() {
         let (_, reply) = app.call("mail__note", json!({"subject": "hi", "to": to})).await;
         assert_eq!(code(&reply), "invalid_arguments", "{reply}");
     }
+    app.stop().await;
+}
+
+/// Nobody but the gateway itself may call the tool that has the values.
+const ONLY_GATEWAY: &str = "package tools
+deny[\"not the gateway\"] { input.tool == \"mail__subjects\"; not input.user.id == \"gateway\" }
+";
+
+#[tokio::test]
+async fn an_argument_has_the_values_of_another_tool_while_it_answers() {
+    let directory = TempDir::new().unwrap();
+    let tools = directory.path().join("tools.json");
+    let tool = |name: &str, argument: &str, schema: Value, only_reads: bool| {
+        let input = json!({"type": "object", "properties": {argument: schema}});
+        json!({"name": name, "description": "Mail.", "inputSchema": input, "annotations": {"readOnlyHint": only_reads}})
+    };
+    let (text, texts) = (json!({"type": "string"}), json!({"type": "array"}));
+    let listed = json!([
+        tool("note", "subject", text.clone(), false),
+        tool("send", "to", text, false),
+        tool("subjects", "all", texts, true)
+    ]);
+    std::fs::write(&tools, listed.to_string()).unwrap();
+    let of = |reader: &str| format!("{{tool: mail__{reader}, arguments: {{all: [hi, bye]}}, path: all}}");
+    let overrides = format!(
+        "tools:\n  overrides:\n    mail__note: {{enumerate: {{subject: {}}}}}\n    mail__send: {{enumerate: {{to: {}}}}}\n",
+        of("subjects"),
+        of("note")
+    );
+    let app = with_policy_and(ONLY_GATEWAY, &format!("{}{overrides}", yaml(&[("mail", server_of(&tools))]))).await;
+    ready(&app).await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let schema = async |name: &str| {
+        let listed = client.reply("tools/list", json!({})).await;
+        let tools = listed["result"]["tools"].as_array().unwrap().clone();
+        tools.into_iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("{name}: {listed}"))["inputSchema"]
+            .take()
+    };
+    let values = until(async || {
+        let listed = schema("mail__note").await;
+        listed["properties"]["subject"]["enum"].as_array().cloned()
+    });
+    assert_eq!(values.await, [json!("hi"), json!("bye")]);
+    let (status, reply) = app.call("mail__note", json!({"subject": "bye"})).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    let (_, reply) = app.call("mail__note", json!({"subject": "hello"})).await;
+    assert_eq!(code(&reply), "invalid_arguments", "{reply}");
+    let (_, reply) = app.call("mail__subjects", json!({"all": []})).await;
+    assert_eq!((code(&reply), reply["error"].as_str()), ("denied", Some("not the gateway")), "{reply}");
+
+    // A tool that may change something is not called.
+    let component = "tools.overrides.mail__send.enumerate.to";
+    let reason = until(async || degraded(&app).await[component].as_str().map(str::to_owned)).await;
+    assert!(reason.contains("mail__note is no tool that only reads"), "{reason}");
+    assert!(schema("mail__send").await["properties"]["to"].get("enum").is_none());
+    let (status, reply) = app.call("mail__send", json!({"to": "anybody"})).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
     app.stop().await;
 }
 

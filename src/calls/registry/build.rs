@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::known::Known;
 use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
 use super::search::EmbeddingTable;
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
 use crate::guards::{GuardRules, texts_of_value};
 use crate::tool::{
-    InputSchema, InvalidSchema, Metadata, OutputSchema, Shape, SourceTools, Tool, ToolDefinition, ToolName, Unavailable,
+    EnumeratedValues, InputSchema, InvalidSchema, Metadata, OutputSchema, Shape, SourceTools, Tool, ToolDefinition,
+    ToolName, Unavailable,
 };
 use crate::transform::TransformRules;
 use sekisho_config::{Labels, ToolOverride, ToolsConfig};
@@ -34,21 +36,22 @@ impl Snapshot {
 
     /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of the discovered tools cannot
     /// be registered, it becomes unavailable with the reason, and the others are registered; if only its output schema
-    /// cannot be used, it is registered without one. Unchanged tools are reused from `before`. With a `lock`, external
+    /// cannot be used, it is registered without one. Unchanged tools are reused from the snapshot before. With a `lock`, external
     /// tools that differ from it or are missing in it are quarantined.
     /// Errors: all errors of `fixed`.
-    pub fn build_with(
+    pub fn build_with<'a>(
         fixed: SourceTools,
         found: SourceTools,
         config: &ToolsConfig,
         metrics: &Metrics,
         lock: Option<Arc<Lock>>,
-        before: &Self,
+        known: impl Into<Known<'a>>,
     ) -> Result<Self, Vec<RegistryError>> {
+        let Known { before, values } = known.into();
         let guards = GuardRules::of(&config.guards, &before.guards).map_err(|error| vec![error.into()])?;
         let transforms =
             TransformRules::compile(&config.transform, &guards.rules()).map_err(|error| vec![error.into()])?;
-        let shapes = shapes(config)?;
+        let shapes = shapes(config, values)?;
         let are_rules_the_same = Arc::ptr_eq(&guards, &before.guards)
             && config.transform == before.transform
             && config.coerce_arguments == before.coerces_arguments;
@@ -56,6 +59,7 @@ impl Snapshot {
             config,
             are_rules_the_same,
             shapes,
+            values,
             transforms,
             guards,
             metrics,
@@ -116,6 +120,7 @@ pub(super) struct Building<'a> {
     are_rules_the_same: bool,
     /// By the name that the source gives a tool.
     shapes: BTreeMap<String, Arc<Shape>>,
+    values: &'a EnumeratedValues,
     transforms: TransformRules,
     guards: Arc<GuardRules>,
     metrics: &'a Metrics,
@@ -141,7 +146,7 @@ impl Building<'_> {
         if changes.is_some_and(|changes| changes.hidden == Some(true)) {
             return Ok(());
         }
-        let shape = self.shapes.get(&definition.metadata.name).cloned();
+        let shape = self.shape_of(&definition);
         if definition.metadata.kind != CallKind::Tool {
             if shape.is_some() {
                 return Err(not_a_tool(&definition.metadata));
@@ -177,6 +182,17 @@ impl Building<'_> {
         let tool = self.known_or_compiled(known, definition, own_description, approved, shape)?;
         self.by_name.insert(tool.name().to_owned(), tool);
         Ok(())
+    }
+
+    /// The shape of a tool. Values that were read for a tool of another owner, which had the name before, do not count.
+    fn shape_of(&self, definition: &ToolDefinition) -> Option<Arc<Shape>> {
+        let Metadata { name, owner, .. } = &definition.metadata;
+        let own = self.shapes.get(name);
+        let is_of_other = self.values.get(name).is_some_and(|known| known.owner != *owner);
+        match own.filter(|_| is_of_other) {
+            Some(own) => Shape::of(definition, Some(&Arc::new(own.without_values()))),
+            None => Shape::of(definition, own),
+        }
     }
 
     /// `own_description`: the source's description, if the configuration describes the tool otherwise. `approved`: the hash of
@@ -268,11 +284,11 @@ impl Building<'_> {
     }
 }
 
-/// Errors: each projection that is no JMESPath.
-fn shapes(config: &ToolsConfig) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
+/// Errors: each expression that is no JMESPath.
+fn shapes(config: &ToolsConfig, values: &EnumeratedValues) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
     let (mut shapes, mut errors) = (BTreeMap::new(), Vec::new());
     for (name, changes) in &config.overrides {
-        match Shape::compile(name, changes) {
+        match Shape::compile(name, changes, values.get(name).map(|known| &known.by_argument)) {
             Ok(shape) => shapes.extend(shape.map(|shape| (name.clone(), Arc::new(shape)))),
             Err(error) => errors.push(RegistryError::from(error)),
         }

@@ -1,5 +1,8 @@
 //! The labels of a tool, by which values of strangers are told from others, and the judgement of the arguments of a call.
 
+#[cfg(test)]
+mod prepared;
+
 use std::collections::BTreeSet;
 
 use serde::Serialize;

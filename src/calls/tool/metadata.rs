@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use super::MAX_OUTPUT_BYTES;
-use sekisho_config::{ApprovalRule, AuditArguments, LabelSettings, OutputCheck, SinkSettings};
+use sekisho_config::{ApprovalRule, AuditArguments, LabelSettings, OutputCheck, PreparedShape, SinkSettings};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallKind, Caller, READ_RESULT};
 use sekisho_core::source_access::OnRequest;
@@ -78,6 +78,8 @@ pub struct Metadata {
     pub owner: Ownership,
     /// Callers get its source on request: the tool is hidden from those for whom the source is off.
     pub on_request: Option<OnRequest>,
+    /// The form of its arguments and results by the overlay of its server.
+    pub prepared: Option<PreparedShape>,
     /// The effects of a call, if the source declares them.
     pub effects: Option<Effects>,
     /// Other members of an MCP server's listing, for clients: title, annotations, icons, execution, `_meta`.
@@ -163,6 +165,7 @@ impl Default for Metadata {
             roles: Vec::new(),
             owner: Ownership::Shared,
             on_request: None,
+            prepared: None,
             effects: None,
             mcp_annotations: Map::new(),
         }

@@ -1,6 +1,6 @@
-//! The part of `tools.overrides` that changes arguments and results: fixed values, defaults, and projections.
+//! The part of `tools.overrides` that changes arguments and results: fixed values, defaults, values that other tools have, and projections.
 //!
-//! A tool with fixed values or defaults has two schemas of its arguments: the offered one, which lacks them, and the one of its source. A
+//! A tool with changed arguments has two schemas of its arguments: the offered one, which lacks fixed ones, and the one of its source. A
 //! call is validated against the first, completed, and validated against the second. So every later stage has the complete arguments.
 
 #[cfg(test)]
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{InputSchema, InvalidSchema, OutputSchema, Tool, ValidArguments};
+use super::{InputSchema, InvalidSchema, OutputSchema, Tool, ToolDefinition, ValidArguments, enumeration};
 use crate::projection::{InvalidProjection, Projection};
 use crate::transform::json_of_text;
 use sekisho_config::{Summary, ToolOverride};
@@ -28,12 +28,14 @@ const KEPT: [&str; 8] =
     ["$schema", "$id", "$defs", "definitions", "type", "properties", "patternProperties", "required"];
 
 /// The changes of one override; never empty.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
     /// The name in `tools.overrides`.
     tool: String,
     fix: Arguments,
     defaults: Arguments,
+    /// The values of arguments that other tools have; none while they are not known.
+    enumerated: BTreeMap<String, Vec<Value>>,
     projection: Option<Projection>,
     summary: Option<Summary>,
 }
@@ -47,15 +49,56 @@ pub(super) struct Shaped {
 }
 
 impl Shape {
-    /// `None` for an override that changes neither arguments nor results.
-    /// Errors: a projection that is no JMESPath.
-    pub fn compile(tool: &str, changes: &ToolOverride) -> Result<Option<Self>, InvalidProjection> {
+    /// `None` for an override that changes neither arguments nor results. `known`: the values that were read for its arguments.
+    /// Errors: an expression that is no JMESPath.
+    pub fn compile(
+        tool: &str,
+        changes: &ToolOverride,
+        known: Option<&BTreeMap<String, Vec<Value>>>,
+    ) -> Result<Option<Self>, InvalidProjection> {
         let of = |values: &BTreeMap<String, Value>| -> Arguments { values.clone().into_iter().collect() };
-        let projection = changes.project.as_deref().map(|project| Projection::compile(tool, project)).transpose()?;
+        let projection = changes
+            .project
+            .as_deref()
+            .map(|project| Projection::compile(&format!("tools.overrides.{tool}.project"), project));
+        let projection = projection.transpose()?;
         let (fix, defaults) = (of(&changes.fix), of(&changes.defaults));
+        let mut enumerated = BTreeMap::new();
+        for (argument, from) in &changes.enumerate {
+            enumeration::path(tool, argument, from)?;
+            let values = known.and_then(|known| known.get(argument)).cloned().unwrap_or_default();
+            enumerated.insert(argument.clone(), values);
+        }
         let summary = changes.summarise;
-        let is_empty = fix.is_empty() && defaults.is_empty() && projection.is_none() && summary.is_none();
-        Ok((!is_empty).then(|| Self { tool: tool.to_owned(), fix, defaults, projection, summary }))
+        let changes_arguments = !(fix.is_empty() && defaults.is_empty() && enumerated.is_empty());
+        let is_shape = changes_arguments || projection.is_some() || summary.is_some();
+        Ok(is_shape.then(|| Self { tool: tool.to_owned(), fix, defaults, enumerated, projection, summary }))
+    }
+
+    /// The shape of a tool by its override, and by the overlay of its server where that says nothing and fits the tool's schema.
+    pub(crate) fn of(definition: &ToolDefinition, own: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        let Some(prepared) = &definition.metadata.prepared else { return own.cloned() };
+        let tool = &definition.metadata.name;
+        let mut shape = own.map_or_else(|| Self { tool: tool.clone(), ..Self::default() }, |own| Self::clone(own));
+        for (name, value) in &prepared.defaults {
+            if shape.value_of(name).is_none() {
+                shape.defaults.insert(name.clone(), value.clone());
+            }
+        }
+        if shape.projection.is_none()
+            && let Some(project) = &prepared.project
+        {
+            shape.projection = Projection::compile(&format!("the overlay of {tool}"), project).ok();
+        }
+        let document = definition.parameters.document();
+        let fits = shape.offered(document).is_ok() && shape.check_values(document).is_ok();
+        if fits { Some(Arc::new(shape)) } else { own.cloned() }
+    }
+
+    /// The same, while the values of its arguments are not known.
+    pub(crate) fn without_values(&self) -> Self {
+        let enumerated = self.enumerated.keys().map(|argument| (argument.clone(), Vec::new())).collect();
+        Self { enumerated, ..self.clone() }
     }
 
     /// The part of a result that is answered; `None` where all of it is: without a projection, and of a text that is no JSON.
@@ -83,7 +126,7 @@ impl Shape {
 
     /// The schema that is offered in place of the source's; `None` if it is the same.
     fn offered(&self, document: &Value) -> Result<Option<Value>, InvalidSchema> {
-        if self.fix.is_empty() && self.defaults.is_empty() {
+        if self.fix.is_empty() && self.defaults.is_empty() && self.enumerated.is_empty() {
             return Ok(None);
         }
         let mut root = document.as_object().cloned().unwrap_or_default();
@@ -98,6 +141,14 @@ impl Shape {
             let property = properties.get_mut(name).ok_or_else(|| self.unknown("defaults", name))?;
             if let Value::Object(schema) = property {
                 schema.insert("default".to_owned(), value.clone());
+            }
+        }
+        for (name, values) in &self.enumerated {
+            let property = properties.get_mut(name).ok_or_else(|| self.unknown("enumerate", name))?;
+            if let Value::Object(schema) = property
+                && !values.is_empty()
+            {
+                enumeration::offer(schema, values);
             }
         }
         for name in self.fix.keys() {

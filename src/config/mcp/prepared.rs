@@ -1,4 +1,5 @@
-//! Prepared servers: how common servers are started, and marks of their tools that no server gives itself.
+//! Prepared servers: how common servers are started, marks of their tools that no server gives itself, and shapes with which their answers are
+//! smaller.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::check::Findings;
 use crate::labels::{SinkKindSetting, SinkSettings};
 
-/// A common server. Its marks can only make tools stricter.
+/// A common server. Its marks can only make tools stricter, and its shapes answers smaller.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PreparedServer {
@@ -32,6 +33,16 @@ pub struct PreparedServer {
     /// Tools of which a person must approve each call.
     approval: Vec<String>,
     sinks: Sinks,
+    shapes: Vec<PreparedShape>,
+}
+
+/// A form of arguments and results, where no override says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PreparedShape {
+    pub tools: Vec<String>,
+    pub defaults: BTreeMap<String, Value>,
+    pub project: Option<String>,
 }
 
 /// Tools by the effect of their calls.
@@ -53,6 +64,7 @@ pub struct PreparedTool {
     pub is_dangerous: bool,
     pub needs_approval: bool,
     pub sink: Option<SinkSettings>,
+    pub shape: Option<PreparedShape>,
 }
 
 const SHIPPED: &str = include_str!("prepared.yaml");
@@ -79,6 +91,20 @@ pub(super) fn check_overlay(overlay: Option<&str>, setting: String, findings: &m
 }
 
 impl PreparedServer {
+    /// The tools that it marks, by the names of the server.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn marked(&self) -> std::collections::BTreeSet<&str> {
+        let effects = self.sinks.by_kind().into_iter().flat_map(|(_, tools)| tools);
+        let marked = [&self.untrusted, &self.dangerous, &self.approval].into_iter().flatten();
+        marked.chain(effects).map(String::as_str).collect()
+    }
+
+    /// The names of tools with their shapes.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn shapes(&self) -> impl Iterator<Item = (&str, &PreparedShape)> {
+        self.shapes.iter().flat_map(|shape| shape.tools.iter().map(move |tool| (tool.as_str(), shape)))
+    }
+
     /// The marks of the tool that the server calls so.
     pub fn tool(&self, own: &str) -> PreparedTool {
         let has = |tools: &[String]| tools.iter().any(|tool| tool == own);
@@ -88,6 +114,7 @@ impl PreparedServer {
             is_dangerous: has(&self.dangerous),
             needs_approval: has(&self.approval),
             sink: sink.map(|(kind, _)| SinkSettings { kind, destination: Vec::new() }),
+            shape: self.shapes.iter().find(|shape| has(&shape.tools)).cloned(),
         }
     }
 }
@@ -144,6 +171,9 @@ mod tests {
             let effects: Vec<_> = server.sinks.by_kind().into_iter().flat_map(|(_, tools)| tools).collect();
             let set: BTreeSet<_> = effects.iter().collect();
             assert!(set.len() == effects.len() && effects.iter().all(|tool| is_tool_name(tool)), "{name}: {effects:?}");
+            let shaped: Vec<_> = server.shapes.iter().flat_map(|shape| &shape.tools).collect();
+            let set: BTreeSet<_> = shaped.iter().collect();
+            assert!(set.len() == shaped.len() && shaped.iter().all(|tool| is_tool_name(tool)), "{name}: {shaped:?}");
             for tool in server.dangerous.iter().chain(&server.approval) {
                 assert!(effects.contains(&tool), "{name}: {tool} has no sink");
             }

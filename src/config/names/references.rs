@@ -18,6 +18,9 @@ impl Config {
         for (name, changes) in &self.tools.overrides {
             found.add(format!("tools.overrides.{name}"), SourceTool, "", name);
             found.list(&format!("tools.overrides.{name}.roles"), Role, "", changes.roles.iter().flatten());
+            for (argument, from) in &changes.enumerate {
+                found.add(format!("tools.overrides.{name}.enumerate.{argument}.tool"), Tool, "", &from.tool);
+            }
         }
         for (part, rules) in
             [("arguments", &self.tools.transform.arguments), ("results", &self.tools.transform.results)]

@@ -140,6 +140,8 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("tools.overrides.*.cases[].arguments", ARGUMENTS),
     ("tools.overrides.*.cases[].sent", ARGUMENTS),
     ("tools.overrides.*.defaults", ARGUMENTS),
+    ("tools.overrides.*.enumerate", ARGUMENTS),
+    ("tools.overrides.*.enumerate.*.arguments", ARGUMENTS),
     ("tools.overrides.*.fix", ARGUMENTS),
     ("tools.overrides.*.labels", TEXTS),
     ("tools.overrides.*.labels.asserted", TEXTS),

@@ -102,6 +102,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
     ),
     ("tools: {overrides: {t: {approvals_needed: 2}}}", "", &["tools.overrides.t.approvals_needed"]),
     ("tools: {overrides: {t: {fix: {a: 1}}}}", "", &["tools.overrides.t.fix"]),
+    ("", "tools: {overrides: {t: {enumerate: {a: {tool: u, path: x}}}}}", &["tools.overrides.t.enumerate"]),
     (
         "tools: {overrides: {t: {fix: {a: 1, b: 2}}}}",
         "tools: {overrides: {t: {fix: {a: 1}}}}",

@@ -60,6 +60,7 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
         found_by: _,
         fix,
         defaults: _,
+        enumerate,
         project,
         summarise: _,
         cases: _,
@@ -103,6 +104,8 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
     let (needed, needed_is) = (approvals_needed.unwrap_or(1), is.approvals_needed.unwrap_or(1));
     at.lower("approvals_needed", &needed, &needed_is);
     at.altered("fix", fix.iter().any(|(name, value)| is.fix.get(name) != Some(value)));
+    // The values are shown to all who are offered the tool.
+    at.altered("enumerate", is.enumerate.iter().any(|(name, from)| enumerate.get(name) != Some(from)));
     at.altered("project", project.is_some() && *project != is.project);
 }
 

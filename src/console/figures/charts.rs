@@ -1,12 +1,13 @@
 //! The charts of figures, with their table.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 use rust_decimal::Decimal;
 
-use super::PATH;
+use super::{BEFORE, PATH};
 use crate::address::with_query;
 use crate::chart::{Bar, TimeChart};
 use crate::text::Texts;
@@ -40,7 +41,7 @@ impl Place<'_> {
     pub(crate) fn charts(&self, figures: &Figures) -> Markup {
         let texts = self.texts;
         html! {
-            (self.ranges(figures.range))
+            (self.ranges(figures.range, figures.before.is_some()))
             (self.outcomes(figures))
             (self.refusals(figures))
             (self.durations(figures))
@@ -55,13 +56,21 @@ impl Place<'_> {
         with_query(PATH, self.of.fields().into_iter().chain([("range", range.name)]))
     }
 
-    fn ranges(&self, chosen: TimeRange) -> Markup {
+    fn beside_day_before(&self, range: TimeRange) -> String {
+        with_query(PATH, self.of.fields().into_iter().chain([("range", range.name), ("before", BEFORE)]))
+    }
+
+    /// `is_beside`: the day before is shown, too.
+    fn ranges(&self, chosen: TimeRange, is_beside: bool) -> Markup {
         let separator = if self.page.contains('?') { '&' } else { '?' };
         html! {
             nav.small aria-label=(self.texts.get("calls-times")) {
                 @for (at, range) in TimeRange::ALL.into_iter().enumerate() {
                     @if at > 0 { " · " }
                     a href={ (self.page) (separator) "range=" (range.name) } aria-current=[(chosen == range).then_some("true")] { (range.name) }
+                }
+                @if chosen.has_day_before() {
+                    " · " a href=(self.beside_day_before(chosen)) aria-current=[is_beside.then_some("true")] { (self.texts.get("figures-compare")) }
                 }
             }
         }
@@ -95,13 +104,36 @@ impl Place<'_> {
             }
         };
         let bars: Vec<_> = figures.parts.iter().map(bar).collect();
-        if !bars.iter().any(|bar| bar.values.iter().flatten().any(|value| *value > 0.0)) {
+        let line = self.line(figures, series, scale, &values);
+        let was_any = line.iter().flat_map(|(_, values)| values).flatten().any(|value| *value > 0.0);
+        if !was_any && !bars.iter().any(|bar| bar.values.iter().flatten().any(|value| *value > 0.0)) {
             return html! {};
         }
         let starts: Vec<_> = figures.parts.iter().map(|(start, _)| moment(*start, figures.range)).collect();
         let at = |at: usize| starts.get(at).map_or("", String::as_str);
         let times = [at(0), at(starts.len() / 2), at(starts.len().saturating_sub(1))];
-        TimeChart { title, series, bars, times, least: scale.least, words: scale.words }.show()
+        TimeChart { title, series, bars, line, times, least: scale.least, words: scale.words }.show()
+    }
+
+    /// The day before: the sum of stacked values, of others the one in the middle.
+    fn line(
+        &self,
+        figures: &Figures,
+        series: &[(&str, String)],
+        scale: Scale,
+        values: impl Fn(&CallSums) -> Vec<Option<f64>>,
+    ) -> Option<(String, Vec<Option<f64>>)> {
+        let middle = series.len() / 2;
+        let value = |sums: &CallSums| match scale.is_stacked {
+            true => Some(values(sums).into_iter().flatten().sum::<f64>()),
+            false => values(sums).get(middle).copied().flatten(),
+        };
+        let name = self.texts.get("figures-before");
+        let name = match series.get(middle) {
+            Some((_, of)) if !scale.is_stacked => format!("{of}: {name}"),
+            _ => name.into_owned(),
+        };
+        Some((name, figures.before.as_ref()?.iter().map(value).collect()))
     }
 
     fn outcomes(&self, figures: &Figures) -> Markup {
@@ -112,7 +144,8 @@ impl Place<'_> {
     }
 
     fn refusals(&self, figures: &Figures) -> Markup {
-        let total = figures.total();
+        let mut total = figures.total();
+        figures.before.iter().flatten().for_each(|sums| total.add_all(sums));
         let stages = Stage::ALL.iter().map(|stage| stage.as_str());
         let stages: Vec<_> = stages.filter(|stage| total.refused_at(stage) > 0).collect();
         let classes: Vec<_> = stages.iter().map(|stage| format!("at-{stage}")).collect();
@@ -146,7 +179,9 @@ impl Place<'_> {
     /// The parts with calls, the latest first.
     fn table(&self, figures: &Figures) -> Markup {
         let texts = self.texts;
-        let used: Vec<_> = figures.parts.iter().rev().filter(|(_, sums)| sums.calls() > 0).collect();
+        let before = |at: usize| Some(figures.before.as_ref()?.get(at)?.calls());
+        let parts = figures.parts.iter().enumerate().rev().map(|(at, (start, sums))| (start, sums, before(at)));
+        let used: Vec<_> = parts.filter(|(_, sums, was)| sums.calls() > 0 || was.is_some_and(|was| was > 0)).collect();
         let title = texts.get("figures-title");
         html! {
             @if used.is_empty() { p.quiet { (texts.get("figures-none")) } }
@@ -160,8 +195,12 @@ impl Place<'_> {
                             @for (name, _) in QUANTILES { th.number scope="col" { (name) } }
                             th.number scope="col" { (texts.get("call-cost")) }
                             th.number scope="col" { (texts.get("call-tokens")) }
+                            @if figures.before.is_some() {
+                                th.number scope="col" { (texts.get("nav-calls")) ": " (texts.get("figures-before")) }
+                                th.number scope="col" { (texts.get("figures-difference")) }
+                            }
                         } }
-                        tbody { @for (start, sums) in used { tr {
+                        tbody { @for (start, sums, was) in used { tr {
                             th scope="row" { a href=(self.calls(figures, *start)) { (start.strftime("%Y-%m-%d %H:%M").to_string()) } }
                             @for (_, _, status) in OUTCOMES { td.number { (format::count(sums.of(status))) } }
                             @for (_, share) in QUANTILES {
@@ -169,6 +208,10 @@ impl Place<'_> {
                             }
                             td.number { (format::money(sums.cost_usd)) }
                             td.number { (format::count(sums.tokens)) }
+                            @if let Some(was) = was {
+                                td.number { (format::count(was)) }
+                                td.number { (difference(sums.calls(), was)) }
+                            }
                         } } }
                     } }
                 }
@@ -209,6 +252,15 @@ pub(crate) fn in_money(amount: f64) -> String {
     Decimal::try_from(amount).map_or_else(|_| String::new(), format::money)
 }
 
+/// With its sign.
+fn difference(is: u64, was: u64) -> String {
+    match is.cmp(&was) {
+        Ordering::Less => format!("−{}", format::count(was - is)),
+        Ordering::Equal => "0".to_owned(),
+        Ordering::Greater => format!("+{}", format::count(is - was)),
+    }
+}
+
 /// Nothing where all are zero.
 fn counted(counts: &[u64]) -> Vec<Option<f64>> {
     let is_any = counts.iter().any(|count| *count > 0);
@@ -244,7 +296,7 @@ mod tests {
         sums.add(&CallSummary::new(&call, None, Some(&denied), String::new()), 3);
         let start = |second| Timestamp::from_second(second).unwrap();
         let parts = vec![(start(1_800_000_000), sums), (start(1_800_003_600), CallSums::default())];
-        Figures { range: TimeRange::ALL[3], parts }
+        Figures { range: TimeRange::ALL[3], parts, before: None }
     }
 
     #[test]
@@ -267,5 +319,28 @@ mod tests {
             assert!(shown.contains(&part), "{part}: {shown}");
         }
         assert_eq!(shown.matches("<figure").count(), 3, "calls, refusals and costs: {shown}");
+    }
+    #[test]
+    fn the_day_before_is_a_second_line_and_a_difference_in_the_table() {
+        let of = FiguresOf::All { tenant: None };
+        let texts = Texts::new(Language::English);
+        let shown =
+            |figures: &Figures| Place { texts: &texts, page: "/console", of: &of }.charts(figures).into_string();
+        let compare = "/console/figures?range=24h&amp;before=day";
+        let plain = shown(&figures());
+        assert!(plain.contains(compare) && !plain.contains("polyline"), "{plain}");
+        let sums: Vec<_> = figures().parts.into_iter().map(|(_, sums)| sums).rev().collect();
+        let beside = shown(&Figures { before: Some(sums), ..figures() });
+        for part in [
+            r#"<polyline class="before""#,
+            r#"<span class="key before">day before</span>"#,
+            // The second hour had no calls, and four a day before.
+            "<td class=\"number\">4</td><td class=\"number\">−4</td>",
+            "<td class=\"number\">0</td><td class=\"number\">+4</td>",
+        ] {
+            assert!(beside.contains(part), "{part}: {beside}");
+        }
+        let days = Figures { range: TimeRange::ALL[5], ..figures() };
+        assert!(!shown(&days).contains("before=day"), "a day is compared with the bar beside it");
     }
 }

@@ -11,6 +11,9 @@ frame-reads-own = sees its own calls
 figures-title = Figures
 figures-refusals = Refusals by stage
 figures-from = Time (UTC)
+figures-compare = beside the day before
+figures-before = day before
+figures-difference = Difference
 figures-none = No calls in this time.
 costs-others = Others
 costs-by-tool = Caller and tool
@@ -33,6 +36,21 @@ advice-prices = Set a price of the model, or it is refused under a budget of mon
 advice-sandbox = Set the interpreter up: sekisho sandbox prepare
 advice-storage = Look at the free space and the rights of the state directory, or at the database.
 advice-other = The log says more.
+nav-map = Map
+map-state = { $count ->
+    [one] One call
+   *[other] { $count } calls
+} in the last five minutes, { $failed } failed; { $broken ->
+    [0] all servers work
+    [one] one server does not work, or works in part
+   *[other] { $broken } servers do not work, or work in part
+}.
+map-client = Client
+map-server = Server
+map-per-minute = calls a minute
+map-failed = failed
+map-health = Health
+map-more = and { $n } more
 nav-servers = Servers
 servers-state = { $count ->
     [one] One server or collection

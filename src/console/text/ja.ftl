@@ -11,6 +11,9 @@ frame-reads-own = 自分の呼び出しのみ表示
 figures-title = 推移
 figures-refusals = ステージごとの拒否
 figures-from = 時刻 (UTC)
+figures-compare = 前日と比較
+figures-before = 前日
+figures-difference = 差
 figures-none = この期間の呼び出しはありません。
 costs-others = その他
 costs-by-tool = 呼び出し元とツール
@@ -33,6 +36,17 @@ advice-prices = モデルの料金を設定してください。予算がある�
 advice-sandbox = インタープリターを準備してください：sekisho sandbox prepare
 advice-storage = 状態ディレクトリーの空き容量と権限、またはデータベースを確認してください。
 advice-other = 詳しくはログを確認してください。
+nav-map = マップ
+map-state = 直近 5 分の呼び出し { $count } 件、失敗 { $failed } 件。{ $broken ->
+    [0] すべてのサーバーが正常です。
+   *[other] { $broken } 台のサーバーが停止しているか、一部のみ正常です。
+}
+map-client = クライアント
+map-server = サーバー
+map-per-minute = 件／分
+map-failed = 失敗
+map-health = 状態
+map-more = ほか { $n } 件
 nav-servers = サーバー
 servers-state = サーバーとコレクション { $count } 件。{ $down ->
     [0] すべて正常です。

@@ -14,6 +14,8 @@ fn the_words_of_a_name_say_what_a_tool_does() {
         ("search_issues", Untrusted, None),
         ("view_order_history", Trusted, None),
         ("total_of_orders", Trusted, None),
+        ("API-retrieve-a-comment", Untrusted, None),
+        ("retrieve_and_forward_email", Untrusted, Some(Send)),
         ("get_webpage", Untrusted, Some(Fetch)),
         ("browse", Untrusted, Some(Fetch)),
         ("send_email", Untrusted, Some(Send)),

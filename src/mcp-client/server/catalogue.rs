@@ -191,7 +191,7 @@ impl ListingPolicy<'_> {
 
 /// Marks a tool as its overlay says. Labels that the configuration gives the whole server stay.
 fn tighten(metadata: &mut Metadata, marks: PreparedTool) {
-    let PreparedTool { is_untrusted, is_dangerous, needs_approval, sink } = marks;
+    let PreparedTool { is_untrusted, is_dangerous, needs_approval, sink, shape } = marks;
     metadata.dangerous |= is_dangerous;
     if needs_approval {
         metadata.approval = ApprovalRule::Always;
@@ -200,6 +200,7 @@ fn tighten(metadata: &mut Metadata, marks: PreparedTool) {
         metadata.flow.labels.trust = Some(TrustSetting::Untrusted);
     }
     metadata.flow.sink = metadata.flow.sink.take().or(sink);
+    metadata.prepared = shape;
 }
 
 /// Whether a tool of this name is to be offered.

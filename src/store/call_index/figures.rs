@@ -23,6 +23,8 @@ pub struct Figures {
     pub range: TimeRange,
     /// Where each part of the range begins, and its sums; the oldest first.
     pub parts: Vec<(Timestamp, CallSums)>,
+    /// The sums of the same parts a day before, where they are compared.
+    pub before: Option<Vec<CallSums>>,
 }
 
 /// The calls of a tool by one caller on one day (UTC).
@@ -179,7 +181,7 @@ impl CallIndexStore {
                 sum.add_all(&read(&sums));
             }
         }
-        Ok(Figures { range, parts })
+        Ok(Figures { range, parts, before: None })
     }
 
     /// What each tool came to: of a tenant or of all, or as an owner called it. Ranges of days have whole days (UTC).
@@ -215,6 +217,32 @@ impl CallIndexStore {
             tools.entry(tool).or_default().add_all(&read(&sums));
         }
         Ok(tools)
+    }
+
+    /// What each caller came to, by tenant and id: of a tenant or of all.
+    pub async fn sums_of_callers(
+        &self,
+        tenant: Option<&str>,
+        range: TimeRange,
+        now: Timestamp,
+    ) -> Result<BTreeMap<(String, String), CallSums>, StoreError> {
+        let wanted = if tenant.is_some() { " AND tenant = $4" } else { "" };
+        let sql =
+            format!("SELECT tenant, value, sums FROM call_sums WHERE period = $1 AND time >= $2 AND kind = $3{wanted}");
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(range.period.seconds())
+            .bind(range.first(now))
+            .bind(Subject::Caller.as_str());
+        if let Some(tenant) = tenant {
+            statement = statement.bind(storable(tenant));
+        }
+        let rows: Vec<(String, String, String)> =
+            statement.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let mut callers = BTreeMap::<_, CallSums>::new();
+        for (tenant, id, sums) in rows {
+            callers.entry((tenant, id)).or_default().add_all(&read(&sums));
+        }
+        Ok(callers)
     }
 
     /// The tools whose upstream fails, of a tenant or of all: in the latest five minutes of the last hour in which a call reached it, no

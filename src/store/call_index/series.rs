@@ -122,6 +122,9 @@ impl TimeRange {
     /// The last hour by the minute.
     pub const MINUTES: Self = Self { name: "1h", period: Period::Minute, width: 60, parts: 60 };
 
+    /// The last five minutes, for the present traffic.
+    pub const LATEST: Self = Self { name: "5m", period: Period::Minute, width: 60, parts: 5 };
+
     pub const ALL: [Self; 6] = [
         Self { name: "15m", period: Period::Minute, width: 60, parts: 15 },
         Self { name: "1h", period: Period::Minute, width: 120, parts: 30 },
@@ -130,6 +133,12 @@ impl TimeRange {
         Self { name: "7d", period: Period::Hour, width: 6 * 3_600, parts: 28 },
         Self { name: "30d", period: Period::Day, width: DAY, parts: 30 },
     ];
+
+    /// Whether it can be compared with the day before: the rows of its parts are kept for longer than a day, and it has several parts of a
+    /// day.
+    pub fn has_day_before(self) -> bool {
+        self.period == Period::Hour
+    }
 
     /// Microseconds of a part.
     pub(super) fn part(self) -> i64 {

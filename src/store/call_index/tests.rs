@@ -276,6 +276,11 @@ async fn figures_are_exact_each_call_counts_once_and_they_are_by_time_and_subjec
     let tools = index.sums_of_tools(Some("acme"), None, day, now).await.unwrap();
     let expected = [("crm__get".to_owned(), 2), ("crm__list".to_owned(), 1)];
     assert_eq!(by_tool(tools).collect::<Vec<_>>(), expected);
+    let callers = async |tenant: Option<&str>| index.sums_of_callers(tenant, day, now).await.unwrap();
+    let of = |tenant: &str| (tenant.to_owned(), "ann".to_owned());
+    let (all, acme) = (callers(None).await, callers(Some("acme")).await);
+    assert_eq!((all.len(), all[&of("acme")].calls(), all[&of("globex")].calls()), (2, 3, 1));
+    assert_eq!((acme.len(), acme[&of("acme")].calls()), (1, 3));
     let own = index.sums_of_tools(Some("acme"), Some("acme\u{1f}ann"), day, now).await.unwrap();
     assert_eq!(by_tool(own).collect::<Vec<_>>(), expected);
     assert!(index.sums_of_tools(Some("acme"), Some("acme\u{1f}an"), day, now).await.unwrap().is_empty());

@@ -1,13 +1,19 @@
 use serde_json::json;
 
 use super::*;
-use crate::tool::tests::tool_with;
+use crate::tool::tests::{Silent, tool_with};
 use crate::tool::{Aliases, Metadata};
+use sekisho_config::{PreparedShape, prepared_names, prepared_server};
 use sekisho_core::call::McpResult;
 
 fn shape(changes: Value) -> Option<Arc<Shape>> {
     let changes: ToolOverride = serde_json::from_value(changes).unwrap();
-    Shape::compile("issues", &changes).unwrap().map(Arc::new)
+    Shape::compile("issues", &changes, Some(&known())).unwrap().map(Arc::new)
+}
+
+/// Values that were read for arguments of the tool.
+fn known() -> BTreeMap<String, Vec<Value>> {
+    [("repo".to_owned(), vec![json!("a/b"), json!("c/d")])].into()
 }
 
 fn shaped(changes: Value, parameters: Value, output: Option<Value>) -> Result<Tool, InvalidSchema> {
@@ -103,6 +109,22 @@ fn values_that_the_source_does_not_allow_are_refused() {
 }
 
 #[test]
+fn values_of_another_tool_are_offered_while_they_are_known() {
+    let enumerate = |argument: &str| json!({"enumerate": {argument: {"tool": "repos", "path": "[*].name"}}});
+    let tool = shaped(enumerate("repo"), parameters(), None).unwrap();
+    assert_eq!(tool.input.document()["properties"]["repo"]["enum"], json!(["a/b", "c/d"]));
+    let arguments = |repo: &str| json!({"repo": repo, "limit": 5, "query": "x"});
+    assert_eq!(sent(&tool, &arguments("c/d")).unwrap(), arguments("c/d"));
+    assert_eq!(sent(&tool, &arguments("e/f")).unwrap_err().code(), ErrorCode::InvalidArguments);
+    // Without values, the schema has none and any is sent.
+    let unknown = shaped(enumerate("query"), parameters(), None).unwrap();
+    assert_eq!(unknown.input.document()["properties"]["query"].get("enum"), None);
+    assert_eq!(sent(&unknown, &arguments("e/f")).unwrap(), arguments("e/f"));
+    let error = shaped(enumerate("owner"), parameters(), None).unwrap_err();
+    assert!(error.to_string().contains("`tools.overrides.issues.enumerate` names \"owner\""), "{error}");
+}
+
+#[test]
 fn a_projection_replaces_all_forms_of_a_result() {
     let schema = json!({"type": "object", "properties": {"items": {"type": "array"}}});
     let tool = shaped(json!({"project": "items[*].title"}), json!({}), Some(schema)).unwrap();
@@ -141,4 +163,56 @@ fn the_definition_stays_the_one_of_the_source() {
 fn a_projected_result_is_asserted_by_nobody() {
     let labels = |changes: Value| shaped(changes, json!({}), None).unwrap().labels().returns.authored.len();
     assert_eq!((labels(json!({})), labels(json!({"project": "a"}))), (0, 1));
+}
+
+fn definition(prepared: PreparedShape) -> ToolDefinition {
+    let metadata = Metadata { name: "issues".into(), prepared: Some(prepared), ..Metadata::default() };
+    ToolDefinition { metadata, parameters: parameters().into(), output_schema: None, executor: Arc::new(Silent) }
+}
+
+#[test]
+fn an_overlay_shapes_a_tool_where_its_override_says_nothing() {
+    let prepared = |defaults: Value, project: &str| PreparedShape {
+        defaults: serde_json::from_value(defaults).unwrap(),
+        project: Some(project.to_owned()),
+        ..PreparedShape::default()
+    };
+    let own = shape(json!({"defaults": {"limit": 7}, "fix": {"state": "open"}}));
+    let definition_of = |defaults: Value| definition(prepared(defaults, "items"));
+    let found = Shape::of(&definition_of(json!({"limit": 5, "state": "closed", "query": "x"})), own.as_ref()).unwrap();
+    assert_eq!(Value::Object(found.defaults.clone()), json!({"limit": 7, "query": "x"}));
+    assert_eq!(found.selected(&json!({"items": [1], "more": 2}), 1 << 20, 1 << 10).unwrap(), Some(json!([1])));
+    let first = Shape::of(&definition_of(json!({"limit": 5})), None).unwrap();
+    assert_eq!(Value::Object(first.defaults.clone()), json!({"limit": 5}));
+    // A later version of the server may have no such argument, or another type.
+    for defaults in [json!({"per_page": 5}), json!({"query": 1})] {
+        assert_eq!(Shape::of(&definition_of(defaults.clone()), own.as_ref()), own, "{defaults}");
+    }
+}
+
+#[test]
+fn each_prepared_shape_can_be_used_and_makes_answers_smaller() {
+    let servers = prepared_names().map(|name| (name, prepared_server(name).unwrap()));
+    let mut shaped = 0;
+    for (name, server) in servers {
+        for (tool, prepared) in server.shapes() {
+            shaped += 1;
+            assert!(!prepared.defaults.is_empty() || prepared.project.is_some(), "{name} {tool} has no shape");
+            let project = prepared.project.as_deref().unwrap_or("@");
+            Projection::compile(tool, project).unwrap_or_else(|error| panic!("{name} {tool}: {error}"));
+        }
+    }
+    assert!(shaped >= 10, "{shaped}");
+    let history = prepared_server("slack").unwrap().tool("slack_get_channel_history").shape.unwrap();
+    let shape = Shape::of(&definition(history), None).unwrap();
+    let blocks = json!([{"type": "rich_text", "elements": [{"type": "text", "text": "hello"}]}]);
+    let message =
+        json!({"type": "message", "user": "U1", "ts": "1.2", "text": "hello", "team": "T1", "blocks": blocks});
+    let answer = json!({"ok": true, "messages": [message], "has_more": false}).to_string();
+    let selected = shape.selected(&Value::String(answer), 1 << 20, 1 << 10).unwrap().unwrap();
+    assert_eq!(selected["messages"][0]["text"], "hello");
+    assert!(selected["messages"][0].get("blocks").is_none() && selected["ok"] == true, "{selected}");
+    let failed =
+        shape.selected(&json!({"ok": false, "error": "channel_not_found"}), 1 << 20, 1 << 10).unwrap().unwrap();
+    assert_eq!(failed["error"], "channel_not_found");
 }

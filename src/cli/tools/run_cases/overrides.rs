@@ -9,7 +9,7 @@ use super::Ran;
 use super::case::{Verdict, is_same};
 use crate::cli::tools::offered_tools;
 use sekisho_calls::registry::Snapshot;
-use sekisho_calls::tool::{MAX_STORED_BYTES, Metadata, Shape};
+use sekisho_calls::tool::{MAX_STORED_BYTES, Metadata, Shape, enumerated_values};
 use sekisho_config::{Config, OverrideCase, ToolOverride};
 use sekisho_core::error::CallError;
 
@@ -30,9 +30,11 @@ pub(super) fn run(config: &Config) -> Vec<Ran> {
 
 /// Why a case fails.
 fn problem(tool: &str, changes: &ToolOverride, case: &OverrideCase, snapshot: Option<&Snapshot>) -> Option<String> {
-    let (found, expected) = match (&case.result, &case.arguments) {
-        (Some(result), _) => (projection(tool, changes, result), case.output.clone().unwrap_or_default()),
-        (None, arguments) => {
+    let output = || case.output.clone().unwrap_or_default();
+    let (found, expected) = match (&case.enumerate, &case.result, &case.arguments) {
+        (Some(argument), Some(answer), _) => (enumerated(tool, changes, argument, answer), output()),
+        (_, Some(result), _) => (projection(tool, changes, result), output()),
+        (_, None, arguments) => {
             let name = changes.rename.as_deref().unwrap_or(tool);
             let (given, expected) = (object(arguments.as_ref()), object(case.sent.as_ref()));
             (sent(name, given, snapshot), Value::Object(expected))
@@ -52,12 +54,17 @@ fn object(members: Option<&BTreeMap<String, Value>>) -> Map<String, Value> {
 }
 
 fn projection(tool: &str, changes: &ToolOverride, result: &Value) -> Result<Value, String> {
-    let shape = Shape::compile(tool, changes).map_err(|error| error.to_string())?;
+    let shape = Shape::compile(tool, changes, None).map_err(|error| error.to_string())?;
     let Some(shape) = shape else { return Ok(result.clone()) };
     let mebibytes = changes.memory_limit_mb.unwrap_or(Metadata::default().memory_limit_mb);
     let selected = shape.selected(result, mebibytes as usize * (1 << 20), MAX_STORED_BYTES);
     let selected = selected.map_err(|error| said(&error))?;
     Ok(selected.unwrap_or_else(|| result.clone()))
+}
+
+fn enumerated(tool: &str, changes: &ToolOverride, argument: &str, answer: &Value) -> Result<Value, String> {
+    let from = changes.enumerate.get(argument).ok_or_else(|| format!("`enumerate` has no {argument}"))?;
+    enumerated_values(tool, argument, from, answer).map(Value::Array)
 }
 
 fn sent(name: &str, arguments: Map<String, Value>, snapshot: Option<&Snapshot>) -> Result<Value, String> {
@@ -81,6 +88,20 @@ mod tests {
         std::fs::write(&file, format!("tools: {{overrides: {{calculator: {changes}}}}}")).unwrap();
         let config = Config::load(Some(&file), &sekisho_config::Environment::default()).unwrap();
         run(&config).into_iter().map(|ran| ran.verdict.problem).collect()
+    }
+
+    #[test]
+    fn values_of_an_argument_are_compared_with_the_expected_ones() {
+        let found = problems(
+            "{enumerate: {expression: {tool: repos, path: '[*].name'}}, cases: [
+                {name: one, enumerate: expression, result: '[{\"name\": \"a\"}, {\"name\": 2}, {\"name\": \"a\"}]', output: [a, 2]},
+                {name: two, enumerate: expression, result: [{name: a}], output: [b]},
+                {name: three, enumerate: expression, result: [], error: selects nothing},
+                {name: four, enumerate: expression, result: [{name: {a: 1}}], error: something else},
+                {name: five, enumerate: expression, result: {}, error: no list}]}",
+        );
+        assert_eq!(found[1].as_deref(), Some("it gives [\"a\"], and not [\"b\"]"));
+        assert_eq!((&found[0], &found[2..]), (&None, &[None, None, None][..]));
     }
 
     #[test]
