@@ -12,6 +12,7 @@ use super::authorization::random;
 use super::client::{Client, document_address};
 use super::error::{OAuthError, OAuthErrorCode};
 use super::keys::{BrokerKeys, JWKS};
+use super::tokens::assertion::{JWT_BEARER, PROFILE};
 use sekisho_auth::IdentityProvider;
 use sekisho_config::{BrokerConfig, Config};
 use sekisho_core::call::Deadline;
@@ -111,7 +112,7 @@ impl AuthorizationServer<'_> {
     pub fn metadata(&self) -> Value {
         let issuer = self.issuer();
         let at = |path: &str| format!("{issuer}{path}");
-        json!({
+        let mut metadata = json!({
             "issuer": issuer,
             "authorization_endpoint": at("/oauth/authorize"),
             "token_endpoint": at("/oauth/token"),
@@ -128,7 +129,19 @@ impl AuthorizationServer<'_> {
             "revocation_endpoint_auth_methods_supported": ["none"],
             "authorization_response_iss_parameter_supported": true,
             "client_id_metadata_document_supported": true,
-        })
+        });
+        if self.takes_assertions() {
+            metadata["grant_types_supported"] = json!(["authorization_code", "refresh_token", JWT_BEARER]);
+            metadata["authorization_grant_profiles_supported"] = json!([PROFILE]);
+            metadata["token_endpoint_auth_methods_supported"] =
+                json!(["none", "client_secret_basic", "client_secret_post"]);
+        }
+        metadata
+    }
+
+    /// Whether a client may present identity assertions of the provider.
+    pub(crate) fn takes_assertions(&self) -> bool {
+        !self.config.assertion_clients.is_empty()
     }
 
     /// The scopes that tools need.

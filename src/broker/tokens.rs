@@ -1,11 +1,15 @@
 //! The token endpoint: a code for the tokens of a session, and a refresh token for the next ones (RFC 6749, OAuth 2.1 §4.3); revocation
 //! (RFC 7009) and introspection (RFC 7662).
 
+pub(crate) mod assertion;
+
 use std::fmt;
 
+use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::assertion::JWT_BEARER;
 use super::authorization::{AuthorizationRequest, Fields, digest, is_equal, is_own_resource, is_proven, random};
 use super::error::{OAuthError, OAuthErrorCode};
 use super::keys::{AccessClaims, BrokerKeys, seconds};
@@ -77,14 +81,20 @@ impl AuthorizationServer<'_> {
         }
     }
 
-    /// The token endpoint. Runs to its end also when the client disconnects: a token that was presented counts no more.
-    pub async fn token(&self, form: Vec<(String, String)>) -> Result<TokenAnswer, TokenRefusal> {
+    /// The token endpoint. Runs to its end also when the client disconnects: a token that was presented counts no more. `authorization`:
+    /// the header, for clients with a secret.
+    pub async fn token(
+        &self,
+        form: Vec<(String, String)>,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<TokenAnswer, TokenRefusal> {
         let fields = Fields::new(form)?;
         match fields.need("grant_type")? {
             "authorization_code" => self.exchange(&fields).await,
             "refresh_token" => self.refresh(&fields).await,
+            JWT_BEARER if self.takes_assertions() => Box::pin(self.grant(&fields, authorization)).await,
             _ => {
-                let why = "`grant_type` must be `authorization_code` or `refresh_token`";
+                let why = "`grant_type` must be one of `grant_types_supported` in the metadata";
                 Err(OAuthError::new(OAuthErrorCode::UnsupportedGrantType, why).into())
             }
         }
@@ -110,7 +120,8 @@ impl AuthorizationServer<'_> {
         }
         self.check_resource(fields, request.resource.as_deref())?;
         let scope = request.scope.clone();
-        self.start(&presented.session, &request, SessionGrant { user, scope, refresh_token }).await
+        let client = (&*request.client, &*request.client_name);
+        self.start(&presented.session, client, SessionGrant { user, scope, refresh_token }).await
     }
 
     /// A client may name the resource again (RFC 8707 §2.2). `authorized`: the one that it named before.
@@ -127,7 +138,7 @@ impl AuthorizationServer<'_> {
     async fn start(
         &self,
         id: &str,
-        request: &AuthorizationRequest,
+        (client, client_name): (&str, &str),
         grant: SessionGrant,
     ) -> Result<TokenAnswer, TokenRefusal> {
         let (family, token) = (random(), random());
@@ -139,8 +150,8 @@ impl AuthorizationServer<'_> {
             tenant: &grant.user.tenant,
             subject: &grant.user.subject,
             login: &grant.user.login,
-            client: &request.client,
-            client_name: &request.client_name,
+            client,
+            client_name,
             family: &digest(&family),
             token: &digest(&token),
             sealed: &sealed,
@@ -152,10 +163,10 @@ impl AuthorizationServer<'_> {
         let event = SessionEvent {
             is_start: true,
             session: id.to_owned(),
-            detail: format!("{} with {}", grant.user.login, request.client),
+            detail: format!("{} with {client}", grant.user.login),
         };
         let refresh_token = grant.refresh_token.is_some().then(|| format!("{family}.{token}"));
-        let answer = self.answer(id, &request.client, &grant, refresh_token).await?;
+        let answer = self.answer(id, client, &grant, refresh_token).await?;
         Ok(TokenAnswer { event: Some(event), ..answer })
     }
 

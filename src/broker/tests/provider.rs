@@ -82,6 +82,12 @@ impl FakeProvider {
         self.0.lock().unwrap().forms.clone()
     }
 
+    /// A token with its key, of any type.
+    pub(super) fn sign(&self, typ: Option<&str>, claims: &Value) -> String {
+        let header = Header { typ: typ.map(str::to_owned), ..Header::new(Algorithm::EdDSA) };
+        encode(&header, claims, &EncodingKey::from_ed_der(&self.0.lock().unwrap().key)).unwrap()
+    }
+
     fn answer(&self, form: &str) -> Response {
         let mut state = self.0.lock().unwrap();
         let form: BTreeMap<String, String> = url::form_urlencoded::parse(form.as_bytes()).into_owned().collect();

@@ -23,6 +23,7 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("agent.subagents.types.*.tools.exclude", None),
     ("agent.subagents.types.*.tools.include", None),
     ("auth.api_keys[].roles", Some("it gives its caller these roles")),
+    ("auth.broker.assertion_clients", DEFINES),
     ("auth.broker.default_roles", Some("it gives its users these roles")),
     ("auth.broker.redirects", ADDRESSES),
     ("auth.broker.roles", ELSEWHERE),

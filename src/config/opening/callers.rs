@@ -63,6 +63,7 @@ fn broker(at: &mut Comparison<'_>, was: &BrokerConfig, is: &BrokerConfig) {
         default_roles,
         tokens,
         redirects,
+        assertion_clients,
     } = was;
     at.changed("issuer", issuer, &is.issuer);
     at.changed("client_id", client_id, &is.client_id);
@@ -79,6 +80,9 @@ fn broker(at: &mut Comparison<'_>, was: &BrokerConfig, is: &BrokerConfig) {
     at.higher("tokens.access", &tokens.access.duration().as_secs(), &is.tokens.access.duration().as_secs());
     at.higher("tokens.refresh", &tokens.refresh.duration().as_secs(), &is.tokens.refresh.duration().as_secs());
     at.wider_choice("redirects", redirects, &is.redirects);
+    for client in is.assertion_clients.keys().filter(|client| !assertion_clients.contains_key(*client)) {
+        at.add("assertion_clients", "without this client", client);
+    }
 }
 
 /// The entry with the same key, otherwise the entry of the same caller. A further caller has none.

@@ -1,4 +1,5 @@
-//! Authorization codes: of each its digest, and its meaning, sealed. A row stays until no replay of the code can come any more.
+//! Authorization codes: of each its digest, and its meaning, sealed. A row stays until no replay of the code can come any more. So does
+//! the one of an identity assertion, which has no meaning to keep.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub struct PresentedCode {
 }
 
 impl BrokerStore {
-    /// Stores a code. False: there are too many.
+    /// Stores a code. False: there are too many, or it is stored already.
     pub async fn add_code(&self, digest: &str, session: &str, sealed: &str) -> Result<bool, StoreError> {
         retried(|| self.try_add_code(digest, session, sealed)).await
     }
@@ -44,7 +45,8 @@ impl BrokerStore {
         sqlx::query(AssertSqlSafe(ended)).execute(&mut *transaction).await.map_err(failed)?;
         let insert = format!(
             "INSERT INTO broker_codes (digest, session, sealed, valid_until, expires, presented)
-             SELECT $1, $2, $3, {now} + $4, {now} + $5, 0 WHERE (SELECT COUNT(*) FROM broker_codes) < $6"
+             SELECT $1, $2, $3, {now} + $4, {now} + $5, 0 WHERE (SELECT COUNT(*) FROM broker_codes) < $6
+             ON CONFLICT (digest) DO NOTHING"
         );
         let added = sqlx::query(AssertSqlSafe(insert))
             .bind(digest)

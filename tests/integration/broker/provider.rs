@@ -146,7 +146,12 @@ impl Provider {
 
     /// A token with its key.
     pub(super) fn sign(&self, claims: &Value) -> String {
-        let header = Header { kid: Some("k".into()), typ: Some("JWT".into()), ..Header::new(Algorithm::RS256) };
+        self.sign_as("JWT", claims)
+    }
+
+    /// A token of another type.
+    pub(super) fn sign_as(&self, typ: &str, claims: &Value) -> String {
+        let header = Header { kid: Some("k".into()), typ: Some(typ.into()), ..Header::new(Algorithm::RS256) };
         encode(&header, claims, &self.key).unwrap()
     }
 

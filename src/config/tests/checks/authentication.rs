@@ -71,6 +71,8 @@ fn an_authorization_server_has_addresses_and_lifetimes_within_bounds() {
         ("issuer: 'https://accounts.google.com', redirects: ['https://*']", own),
         ("issuer: 'https://accounts.google.com', redirects: ['https://*.app.example/*']", own),
         ("issuer: 'https://accounts.google.com', redirects: ['app.example/callback']", own),
+        ("issuer: 'https://accounts.google.com', assertion_clients: {app: short}", own),
+        ("issuer: 'https://accounts.google.com', assertion_clients: {'': 0123456789abcdef0123456789abcdef}", own),
     ] {
         assert!(with(broker, mcp).is_err(), "{broker} {mcp}");
     }
