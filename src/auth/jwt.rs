@@ -297,6 +297,7 @@ impl Tokens {
             subject: claims.get("sub").and_then(Value::as_str).unwrap_or_default().to_owned(),
             audiences: claims::audiences(claims).into_iter().map(str::to_owned).collect(),
             expires,
+            session: claims::session(claims, self.sessions.as_ref()),
         };
         let caller = Arc::new(Arc::unwrap_or_clone(caller).with_token(subject));
         let until = expires.saturating_add(self.config.leeway_seconds);

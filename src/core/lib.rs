@@ -25,6 +25,7 @@ pub mod fuzz;
 pub mod guard_finding;
 pub mod headers;
 pub mod host;
+pub mod identity_assertion;
 pub mod json;
 pub mod lease;
 pub mod mcp_headers;

@@ -6,6 +6,8 @@ use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
 
 use super::*;
+use sekisho_core::error::ErrorCode;
+use sekisho_core::identity_assertion::AssertedUpstream;
 
 const TYPE: &str = "oauth-id-jag+jwt";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -211,4 +213,35 @@ async fn a_user_to_whom_no_rule_gives_a_role_gets_no_token_and_without_clients_t
     let metadata = fixture.server().metadata();
     assert_eq!(metadata.get("authorization_grant_profiles_supported"), None);
     assert_eq!(metadata["grant_types_supported"], json!(["authorization_code", "refresh_token"]));
+}
+
+#[tokio::test]
+async fn a_session_gets_assertions_for_an_upstream_which_is_a_gateway_itself() {
+    let fixture = Fixture::new().await;
+    let client = fixture.client().await;
+    let tokens = fixture.exchange(&client, &fixture.code(&client).await, &[]).await.unwrap();
+    let tokens = fixture.refresh(&client, text(&tokens, "refresh_token")).await.unwrap();
+    let caller = fixture.caller(text(&tokens, "access_token")).await.unwrap();
+    let session = caller.token.get().unwrap().session.clone().unwrap();
+    let upstream =
+        AssertedUpstream { audience: ISSUER, resource: Some("https://gateway.example/mcp"), scopes: "crm:write" };
+    let assertion = session.source.assertion(&session.id, upstream).await.unwrap();
+    let sent = fixture.provider.forms().pop().unwrap();
+    assert_eq!(sent["grant_type"], "urn:ietf:params:oauth:grant-type:token-exchange");
+    assert_eq!(sent["subject_token_type"], "urn:ietf:params:oauth:token-type:id_token");
+    assert_eq!((&*sent["audience"], &*sent["scope"]), (ISSUER, "crm:write"));
+    // The other gateway is the same in this test.
+    let given = fixture.present(&assertion, &[]).await.unwrap();
+    let there = fixture.caller(text(&given, "access_token")).await.unwrap();
+    assert_eq!((&*there.id, text(&given, "scope")), ("ann", "crm:write"));
+    let of_app = there.token.get().unwrap().session.clone().unwrap();
+    let refused = of_app.source.assertion(&of_app.id, upstream).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::SignInRequired, "without an ID token no chain of assertions begins");
+    fixture.provider.change(|provider| provider.failure = Some((400, "access_denied")));
+    let refused = session.source.assertion(&session.id, upstream).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TokenExchangeFailed);
+    let issued = "urn:ietf:params:oauth:token-type:access_token";
+    fixture.provider.change(|provider| (provider.failure, provider.issued) = (None, issued));
+    let refused = session.source.assertion(&session.id, upstream).await.unwrap_err();
+    assert!(refused.message().contains("another type"), "{}", refused.message());
 }

@@ -45,7 +45,8 @@ impl AuthorizationServer<'_> {
         let user = User::of(&claims, self.config).map_err(|error| OAuthError::invalid_grant(&error.description))?;
         let scope = self.scope_of(&claims, fields);
         let session = self.use_assertion(id).await?;
-        self.start(&session, (&client, &client), SessionGrant { user, scope, refresh_token: None }).await
+        let grant = SessionGrant { user, scope, refresh_token: None, id_token: None };
+        self.start(&session, (&client, &client), grant).await
     }
 
     /// The client, which shows its secret by HTTP Basic or in the form (RFC 6749 §2.3.1).

@@ -9,9 +9,10 @@ use tempfile::TempDir;
 
 use super::forms::{encoded, object};
 use super::provider::{Provider, Shape};
-use super::run::World;
+use super::run::{Run, Stage, World};
 use super::search;
-use crate::app::answer;
+use crate::app::{answer, code};
+use crate::lock::until;
 
 const APP: &str = "app-at-the-provider";
 const SECRET: &str = "secret-of-the-app-with-more-than-32-characters";
@@ -105,4 +106,53 @@ async fn attacks_with_assertions_are_refused() {
     }
     let (status, given) = answer(request(&world, SECRET, &right)).await;
     assert_eq!(status, StatusCode::OK, "what was refused before has not used it up: {given}");
+}
+
+/// The upstream is a gateway, too, and takes the assertions that the provider gives for the ID token of a session.
+#[tokio::test]
+async fn a_user_who_signed_in_at_one_gateway_calls_a_tool_of_another_as_itself() {
+    let far = world().await;
+    let url = &far.app.url;
+    let exchange = format!(
+        "identity: exchange, exchange: {{grant: id_jag, token_url: '{url}/oauth/token', audience: '{url}', resource: '{url}/mcp', \
+         client_id: {APP}, client_secret: {SECRET}}}"
+    );
+    let topics = format!(
+        "outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1]}}\n\
+         mcp: {{servers: {{far: {{url: '{url}/mcp', token: key-of-pat, {exchange}}}}}}}"
+    );
+    let near = World::with(far.provider.clone(), "", &topics, TempDir::new().unwrap()).await;
+    let mut run = Run::new(&near);
+    run.reach(Stage::Use).await;
+    let token = run.value("access_token");
+    let listed = async || {
+        let metadata = near.app.get("/tools/far__calculator/metadata").bearer_auth(token).send().await.unwrap();
+        metadata.status().is_success().then_some(())
+    };
+    until(listed).await;
+    let call = async |token: &str| {
+        let arguments = json!({"arguments": {"expression": "6 * 7"}});
+        answer(near.app.post("/tools/far__calculator/execute").bearer_auth(token).json(&arguments)).await
+    };
+    for _ in 0..2 {
+        let (status, reply) = call(token).await;
+        assert_eq!(status, StatusCode::OK, "{reply}");
+        assert!(reply.to_string().contains("42"), "{reply}");
+    }
+    let (_, sessions) = answer(far.app.get("/admin/oauth/sessions").bearer_auth("key-of-ada")).await;
+    let items = sessions["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1, "the token is kept for the second call: {sessions}");
+    assert_eq!((&items[0]["client"], &items[0]["user"]), (&json!(APP), &json!("ann@acme.example")), "{sessions}");
+    // A key is no sign-in.
+    let (status, refused) = call("key-of-pat").await;
+    assert_eq!((status, code(&refused)), (StatusCode::UNAUTHORIZED, "sign_in_required"), "{refused}");
+    let secrets = near
+        .provider
+        .behave()
+        .exchanges
+        .iter()
+        .filter_map(|form| form.get("subject_token").cloned())
+        .collect::<Vec<_>>();
+    assert_eq!(secrets.len(), 1);
+    search(&near.app.stop().await.path().join("state"), &secrets);
 }
