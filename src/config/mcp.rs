@@ -1,3 +1,4 @@
+mod client_certificate;
 mod endpoint;
 pub mod file;
 mod prepared;
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+pub use self::client_certificate::ClientCertificateConfig;
 pub use self::endpoint::{McpEndpoint, McpResults};
 use self::prepared::check_overlay;
 pub use self::prepared::{PreparedServer, PreparedTool, prepared_names, prepared_server};

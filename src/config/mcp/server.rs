@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http, check_overlay};
+use super::{
+    ClientCertificateConfig, McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http, check_overlay,
+};
 use crate::Secret;
 use crate::breaker::BreakerOverrides;
 use crate::check::Findings;
@@ -51,6 +53,7 @@ pub struct McpServerSettings {
     /// program in a sandbox may reach, in addition to those of `outbound.allow_networks`.
     pub allow_networks: Vec<String>,
     pub transport: McpTransport,
+    pub client_certificate: Option<ClientCertificateConfig>,
     /// Sent with every request.
     pub headers: BTreeMap<String, Secret>,
     /// Like `headers`, with `${name}` replaced by the caller's own tokens (C12).
@@ -158,6 +161,7 @@ impl Default for McpServerSettings {
             url: None,
             allow_networks: Vec::new(),
             transport: McpTransport::Auto,
+            client_certificate: None,
             headers: BTreeMap::new(),
             headers_template: BTreeMap::new(),
             token: None,
@@ -353,6 +357,9 @@ impl McpServerSettings {
         if self.share != McpShare::Never && !self.headers_template.is_empty() {
             let advice = "remove one of the two: with `headers_template` each caller has its own credentials";
             findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
+        }
+        if self.client_certificate.is_some() {
+            ClientCertificateConfig::check(self.url.as_ref(), at("client_certificate"), findings);
         }
         self.exchange.check(self.identity, &at("exchange"), findings);
         if HeaderName::try_from(&self.credential_header).is_err() {

@@ -184,6 +184,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         url,
         allow_networks,
         transport: _,
+        client_certificate: _,
         headers: _,
         headers_template,
         token: _,
