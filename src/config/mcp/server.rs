@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{
-    ClientCertificateConfig, McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http, check_overlay,
+    ClientCertificateConfig, McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http,
+    check_overlay,
 };
 use crate::Secret;
 use crate::breaker::BreakerOverrides;

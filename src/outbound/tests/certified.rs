@@ -51,8 +51,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it() {
     assert_eq!(certified.send(request(url.clone())).await.unwrap().body, "done");
     // It has the guard of the client that it was made from.
     let public = Outbound::with(&OutboundConfig::default(), system_lookup(), &trusting).unwrap();
-    let error =
-        public.with_client_certificate(&certificate, &key).unwrap().send(request(url)).await.unwrap_err();
+    let error = public.with_client_certificate(&certificate, &key).unwrap().send(request(url)).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Denied);
 
     let missing = plain.with_client_certificate(&folder.path().join("none.pem"), &key).unwrap_err();
