@@ -42,6 +42,7 @@ pub mod share;
 #[cfg(any(test, feature = "test-support"))]
 pub mod slack;
 pub mod source_access;
+pub mod spiffe_id;
 pub mod text_direction;
 pub mod thread_clock;
 pub mod token_scopes;

@@ -34,6 +34,7 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("auth.oidc.scopes", ELSEWHERE),
     ("auth.scopes", Some("tokens of issuers have them")),
     ("auth.scopes.*", None),
+    ("auth.workloads[].roles", Some("it gives its callers these roles")),
     ("catalogue.sources", Some("another source than those of `mcp` and `openapi` is refused")),
     ("components.credentials", None),
     ("components.credentials.*", ADDRESSES),

@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
-    let AuthConfig { anonymous, api_keys, jwt, scopes, oidc, broker } = was;
+    let AuthConfig { anonymous, api_keys, jwt, scopes, oidc, broker, workloads } = was;
     at.rises("anonymous", anonymous, &is.anonymous, |access| match access {
         AnonymousAccess::Never => 0,
         AnonymousAccess::Loopback => 1,
@@ -46,6 +46,10 @@ pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
         (Some(was), Some(is)) => self::broker(&mut at.below("broker"), was, is),
         (None, Some(is)) => at.add("broker", "not set", &is.issuer),
         (_, None) => {}
+    }
+    // The first entry that fits counts: the end of one may open another.
+    if !is.workloads.is_empty() && *workloads != is.workloads {
+        at.add("workloads", "other entries", "entries by which workloads are callers");
     }
 }
 
