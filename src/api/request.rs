@@ -314,11 +314,10 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
         true => local::caller_of(&parts.headers)?,
         false => {
             let (is_local, client) = (connection.client.is_local, &connection.client_owner);
-            let authenticator = gateway.keys().authenticator();
             let workload = connection.workload().filter(|_| !has_credentials(&parts.headers));
-            match workload.and_then(|workload| authenticator.workload(workload)) {
+            match workload.and_then(|workload| gateway.keys().authenticator().workload(workload)) {
                 Some(caller) => caller,
-                None => authenticator.authenticate(&parts.headers, is_local, client).await?,
+                None => gateway.keys().authenticator().authenticate(&parts.headers, is_local, client).await?,
             }
         }
     };

@@ -143,7 +143,8 @@ impl TokenExchange {
     async fn assertion(&self, subject: &SubjectToken, scopes: &str) -> Result<String, CallError> {
         let session = subject.session.as_ref().ok_or_else(|| {
             let message = format!(
-                "{} is called by the caller's sign-in at this gateway, and this caller's token is of another issuer: sign in at the                  gateway (`auth.broker`)",
+                "{} is called by the caller's sign-in at this gateway, and this caller's token is of another issuer: sign in at \
+                 the gateway (`auth.broker`)",
                 self.name
             );
             CallError::new(ErrorCode::SignInRequired, message)
