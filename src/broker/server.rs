@@ -14,7 +14,7 @@ use super::error::{OAuthError, OAuthErrorCode};
 use super::keys::{BrokerKeys, JWKS};
 use super::tokens::assertion::{JWT_BEARER, PROFILE};
 use sekisho_auth::IdentityProvider;
-use sekisho_config::{BrokerConfig, Config};
+use sekisho_config::{BrokerConfig, Config, ExchangeGrant};
 use sekisho_core::call::Deadline;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::CallError;
@@ -29,6 +29,9 @@ const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest metadata of a client: of a registration, or of its own document.
 pub const MAX_METADATA_BYTES: usize = 16 << 10;
+
+/// Longest ID token that is kept: one of a user in hundreds of groups is longer.
+const MAX_ID_TOKEN: usize = 8 << 10;
 
 /// Documents that are fetched at the same time, in turns of networks: a slow server of one keeps no other waiting.
 const MAX_FETCHES: u64 = 8;
@@ -142,6 +145,14 @@ impl AuthorizationServer<'_> {
     /// Whether a client may present identity assertions of the provider.
     pub(crate) fn takes_assertions(&self) -> bool {
         !self.config.assertion_clients.is_empty()
+    }
+
+    /// An ID token, where upstreams are called with assertions that the provider gives for it.
+    pub(crate) fn kept(&self, id_token: String) -> Option<String> {
+        let of_servers = self.settings.mcp.servers.values().map(|server| &server.exchange);
+        let of_collections = self.settings.openapi.collections.values().map(|collection| &collection.exchange);
+        let is_used = of_servers.chain(of_collections).any(|exchange| exchange.grant == ExchangeGrant::IdJag);
+        Some(id_token).filter(|token| is_used && token.len() <= MAX_ID_TOKEN)
     }
 
     /// The scopes that tools need.

@@ -17,7 +17,7 @@ use super::preset::{Preset, scopes};
 use super::provider::{ProviderFailure, tokens};
 use super::redirect;
 use super::server::AuthorizationServer;
-use super::tokens::{CodeGrant, kept};
+use super::tokens::CodeGrant;
 use super::user::User;
 use sekisho_config::Secret;
 use sekisho_store::sealing::SealedFor;
@@ -242,7 +242,7 @@ impl AuthorizationServer<'_> {
             })?;
         let id_token = tokens.id_token.ok_or_else(|| denied("the sign-in provider sent no ID token"))?;
         let user = User::of(&provider.claims(&id_token, Some(&pending.nonce)).await?, self.config)?;
-        let (request, id_token) = (pending.request.clone(), kept(id_token));
+        let (request, id_token) = (pending.request.clone(), self.kept(id_token));
         self.keep_code(CodeGrant { request, user, refresh_token: tokens.refresh_token, id_token }).await
     }
 

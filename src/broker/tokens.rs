@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::assertion::JWT_BEARER;
-pub(crate) use self::grants::{CodeGrant, kept};
+pub(crate) use self::grants::CodeGrant;
 use self::grants::{SessionGrant, of_code, of_session, owner_of};
 use super::authorization::{Fields, digest, is_equal, is_own_resource, is_proven, random};
 use super::error::{OAuthError, OAuthErrorCode};
@@ -227,7 +227,7 @@ impl AuthorizationServer<'_> {
         let claims = provider.claims(&id_token, None).await.map_err(unknown)?;
         let now = User::of(&claims, self.config).map_err(|_| Unconfirmed::Refused)?;
         match now.subject == user.subject {
-            true => Ok(SessionGrant { user: now, scope, refresh_token, id_token: kept(id_token) }),
+            true => Ok(SessionGrant { user: now, scope, refresh_token, id_token: self.kept(id_token) }),
             false => Err(Unconfirmed::Refused),
         }
     }

@@ -77,6 +77,9 @@ impl ExchangeSettings {
                 if self.grant == ExchangeGrant::IdJag {
                     require("audience", self.audience.is_some());
                 }
+                if self.resource.is_some() && self.grant != ExchangeGrant::IdJag {
+                    findings.add(format!("{setting}.resource"), "is only for `id_jag`", "remove it, or set `grant`");
+                }
                 if self.actor && self.grant != ExchangeGrant::TokenExchange {
                     let advice = "remove it: only an exchange (`token_exchange`) has an actor";
                     findings.add(format!("{setting}.actor"), "is not for this `grant`", advice);

@@ -6,6 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
 
 use super::*;
+use sekisho_config::{ExchangeGrant, ExchangeSettings, McpServerSettings};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::identity_assertion::AssertedUpstream;
 
@@ -164,7 +165,7 @@ async fn an_assertion_counts_once_and_its_replay_ends_the_session() {
 
 #[tokio::test]
 async fn only_a_client_with_its_secret_presents_assertions() {
-    let fixture = Fixture::new().await;
+    let mut fixture = Fixture::new().await;
     let (assertion, registered) = (fixture.assertion(&json!({})), fixture.client().await);
     let of_registered = fixture.assertion(&json!({"client_id": registered}));
     for (attack, assertion, changes, code) in [
@@ -193,6 +194,14 @@ async fn only_a_client_with_its_secret_presents_assertions() {
     // None of the refused requests has used the assertion up.
     let encoded = format!("app%2Dat-the-provider:{APP_SECRET}");
     assert_eq!(fixture.present_by_header(&encoded, &assertion, Some(APP)).await, None);
+    // Many clients send their credentials as they are.
+    let secret = format!("{APP_SECRET}+/&==");
+    let clients = &mut fixture.config.auth.broker.as_mut().unwrap().assertion_clients;
+    clients.insert(APP.to_owned(), Secret::new(&*secret));
+    for credentials in [format!("{APP}:{secret}"), format!("{APP}:{APP_SECRET}%2B%2F%26%3D%3D")] {
+        let assertion = fixture.assertion(&json!({}));
+        assert_eq!(fixture.present_by_header(&credentials, &assertion, None).await, None, "{credentials}");
+    }
 }
 
 #[tokio::test]
@@ -217,14 +226,19 @@ async fn a_user_to_whom_no_rule_gives_a_role_gets_no_token_and_without_clients_t
 
 #[tokio::test]
 async fn a_session_gets_assertions_for_an_upstream_which_is_a_gateway_itself() {
-    let fixture = Fixture::new().await;
+    let mut fixture = Fixture::new().await;
     let client = fixture.client().await;
     let tokens = fixture.exchange(&client, &fixture.code(&client).await, &[]).await.unwrap();
-    let tokens = fixture.refresh(&client, text(&tokens, "refresh_token")).await.unwrap();
     let caller = fixture.caller(text(&tokens, "access_token")).await.unwrap();
     let session = caller.token.get().unwrap().session.clone().unwrap();
     let upstream =
         AssertedUpstream { audience: ISSUER, resource: Some("https://gateway.example/mcp"), scopes: "crm:write" };
+    let refused = session.source.assertion(&session.id, upstream).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::SignInRequired, "no ID token is kept before there is such an upstream");
+    let exchange = ExchangeSettings { grant: ExchangeGrant::IdJag, ..ExchangeSettings::default() };
+    let far = McpServerSettings { exchange, ..McpServerSettings::default() };
+    fixture.config.mcp.servers.insert("far".to_owned(), far);
+    fixture.refresh(&client, text(&tokens, "refresh_token")).await.unwrap();
     let assertion = session.source.assertion(&session.id, upstream).await.unwrap();
     let sent = fixture.provider.forms().pop().unwrap();
     assert_eq!(sent["grant_type"], "urn:ietf:params:oauth:grant-type:token-exchange");

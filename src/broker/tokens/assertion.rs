@@ -94,13 +94,16 @@ impl AuthorizationServer<'_> {
     }
 }
 
-/// The id and the secret of HTTP Basic, each of which was form-encoded.
+/// The id and the secret of HTTP Basic. Each is form-encoded; clients that leave that out send no `%`, but may send `+` or `=`.
 fn basic(header: &HeaderValue) -> Option<(String, Secret)> {
     let (scheme, encoded) = header.to_str().ok()?.split_once(' ')?;
     let bytes = BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
     let text = String::from_utf8(bytes).ok()?;
     let (id, secret) = text.split_once(':')?;
-    let decoded = |part: &str| Some(form_urlencoded::parse(part.as_bytes()).next()?.0.into_owned());
+    let decoded = |part: &str| match part.contains('%') {
+        true => form_urlencoded::parse(part.as_bytes()).next().map(|(text, _)| text.into_owned()),
+        false => Some(part.to_owned()),
+    };
     Some((decoded(id)?, Secret::new(decoded(secret)?)))
 }
 

@@ -9,9 +9,6 @@ use sekisho_core::error::CallError;
 use sekisho_store::BrokerSession;
 use sekisho_store::sealing::SealedFor;
 
-/// Longest ID token that is kept: one of a user in hundreds of groups is longer.
-const MAX_ID_TOKEN: usize = 8 << 10;
-
 /// The meaning of a code. It holds the refresh token of the provider.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CodeGrant {
@@ -55,11 +52,6 @@ impl BrokerKeys {
             self.open(of_session(&session.tenant, &owner_of(id, provider)), &session.sealed);
         Ok(grant.map(|grant| (session, grant)))
     }
-}
-
-/// An ID token, if it is kept.
-pub(crate) fn kept(id_token: String) -> Option<String> {
-    Some(id_token).filter(|token| token.len() <= MAX_ID_TOKEN)
 }
 
 /// A code or session of one provider: at another one its subject is somebody else, and its refresh token a stranger's.

@@ -247,6 +247,11 @@ fn every_rule_of_the_check_is_enforced() {
             "mcp.servers.a.exchange.audience",
         ),
         (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: exchange, exchange: {client_id: a, resource: r, \
+             token_url: 'https://a.example/token'}}}}",
+            "mcp.servers.a.exchange.resource",
+        ),
+        (
             "mcp: {servers: {a: {url: 'http://127.0.0.1:1/mcp', client_certificate: {certificate: /c, key: /k}}}}",
             "mcp.servers.a.client_certificate",
         ),
