@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, RETRY_AFTER};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -90,7 +90,7 @@ pub(super) async fn register(State(gateway): State<Arc<Gateway>>, request: Reque
     }
 }
 
-/// Exchanges a code, or a refresh token, for tokens (RFC 6749 §3.2).
+/// Exchanges a code, a refresh token, or an identity assertion of the provider (ID-JAG, RFC 7523) for tokens (RFC 6749 §3.2).
 #[utoipa::path(post, path = "/oauth/token", operation_id = "getToken", tag = "authorization",
     request_body(content = Value, content_type = "application/x-www-form-urlencoded"),
     responses((status = 200, body = Value), (status = "4XX", body = Value), (status = "5XX", body = Value)))]
@@ -103,11 +103,11 @@ pub(super) async fn token(State(gateway): State<Arc<Gateway>>, request: Request)
         Ok(form) => form,
         Err(error) => return refused(&error),
     };
-    let service = Arc::clone(&gateway);
+    let (service, authorization) = (Arc::clone(&gateway), parts.headers.get(AUTHORIZATION).cloned());
     let work = async move {
         let config = service.configuration().current();
         match service.broker().server(&config) {
-            Some(server) => Box::pin(server.token(form)).await.map_err(Some),
+            Some(server) => Box::pin(server.token(form, authorization.as_ref())).await.map_err(Some),
             None => Err(None),
         }
     };
@@ -193,7 +193,7 @@ fn off() -> Response {
     ErrorReply::from(CallError::new(ErrorCode::NotFound, message)).into_response()
 }
 
-/// RFC 6749 §5.2. No client authenticates itself, so that none is refused by 401.
+/// RFC 6749 §5.2.
 fn status(error: &OAuthError) -> StatusCode {
     match (error.code, error.retry_after) {
         (_, Some(_)) => StatusCode::TOO_MANY_REQUESTS,
@@ -204,7 +204,13 @@ fn status(error: &OAuthError) -> StatusCode {
 }
 
 fn refused(error: &OAuthError) -> Response {
-    with_retry(reply::json(status(error), error), error)
+    let mut response = with_retry(reply::json(status(error), error), error);
+    // Clients with a secret authenticate themselves; others are refused at a page.
+    if error.code == OAuthErrorCode::InvalidClient {
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"sekisho\""));
+    }
+    response
 }
 
 fn with_retry(response: Response, error: &OAuthError) -> Response {

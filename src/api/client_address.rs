@@ -119,7 +119,7 @@ impl PublicAddress {
         self.listen.ip().to_canonical().is_loopback()
     }
 
-    fn trusts(&self, address: IpAddr) -> bool {
+    pub(super) fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.trusted_proxies.iter().any(|network| network.contains(&address))
     }

@@ -24,6 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +33,7 @@ use super::head_timeout::HeadTimeout;
 use super::poll_inline::PollInline;
 use super::request_guard::RequestGuard;
 use sekisho_core::share::{Lease, Share};
+use sekisho_core::spiffe_id::SpiffeId;
 
 /// How long an HTTP/2 connection without a request stays open, at least, and at most twice as long. PING frames keep
 /// none open. For HTTP/1.1, the timeout for the head of a request applies. A head that does not come whole ends both.
@@ -58,6 +60,19 @@ pub(super) struct Connections {
     draining: CancellationToken,
     cut_off: CancellationToken,
 }
+
+/// An open connection, before its requests.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// The workload that the client's certificate names.
+    fn workload(&self) -> Option<SpiffeId> {
+        None
+    }
+}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+#[cfg(test)]
+impl Stream for tokio::io::DuplexStream {}
 
 /// The requests that a connection serves.
 #[derive(Debug, Default)]
@@ -100,7 +115,7 @@ impl Connections {
 
     /// Serves a connection of this peer in a task of its own, which first waits until the connection is open: with
     /// TLS, for the handshake. Closes it if there is no slot.
-    pub(super) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    pub(super) fn serve<S: Stream>(
         &self,
         opening: impl Future<Output = io::Result<S>> + Send + 'static,
         peer: SocketAddr,
@@ -134,7 +149,7 @@ impl Connections {
         self.tasks.wait().await;
     }
 
-    fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    fn spawn<S: Stream>(
         &self,
         opening: impl Future<Output = io::Result<S>> + Send + 'static,
         guard: RequestGuard,
@@ -142,10 +157,6 @@ impl Connections {
         longest: Option<Duration>,
     ) {
         let activity = Arc::new(Activity { is_leaving: self.leaving.is_cancelled().into(), ..Activity::default() });
-        let service = {
-            let (activity, guard) = (Arc::clone(&activity), Arc::new(guard));
-            service_fn(move |request| answer(Arc::clone(&activity), Arc::clone(&guard), request))
-        };
         let leaving = self.leaving.clone();
         let (http, read_timeout, draining) = (self.http.clone(), self.read_timeout, self.draining.clone());
         let serving = async move {
@@ -153,6 +164,10 @@ impl Connections {
                 biased;
                 opened = timeout(read_timeout, opening) => opened.map_err(io::Error::from)??,
                 () = draining.cancelled() => return Ok(()),
+            };
+            let service = {
+                let (activity, guard) = (Arc::clone(&activity), Arc::new(guard.of_workload(stream.workload())));
+                service_fn(move |request| answer(Arc::clone(&activity), Arc::clone(&guard), request))
             };
             let stream = TokioIo::new(HeadTimeout::new(stream, read_timeout));
             let mut connection = pin!(http.serve_connection(stream, service));

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::single;
+use sekisho_core::spiffe_id::SpiffeId;
 use sekisho_store::replica::{Replica, SigningKey};
 
 /// The path of forwarded requests; requests of virtual servers are below it.
@@ -35,11 +36,13 @@ pub(super) struct ForwardedRequest {
     pub client: IpAddr,
     /// SHA-256 of the body.
     pub digest: [u8; 32],
+    /// The workload that the client's certificate names. A header without it is as it was before there was this part.
+    pub workload: Option<SpiffeId>,
 }
 
 impl ForwardedRequest {
     pub(super) fn new(time: i64, to: &str, client: IpAddr, body: &Bytes) -> Self {
-        Self { time, to: to.to_owned(), client, digest: Sha256::digest(body).into() }
+        Self { time, to: to.to_owned(), client, digest: Sha256::digest(body).into(), workload: None }
     }
 
     /// Checks that this is the forwarded body.
@@ -53,9 +56,10 @@ impl ForwardedRequest {
 
     /// The header of a request with this method and address.
     pub(super) fn header(&self, key: &SigningKey, method: &Method, uri: &Uri) -> Option<HeaderValue> {
-        let Self { time, to, client, digest } = self;
+        let Self { time, to, client, digest, workload } = self;
+        let workload = workload.as_ref().map(|workload| format!(" {workload}")).unwrap_or_default();
         let tag = key.tag(&self.fields(&time.to_string(), &client.to_string(), method, uri));
-        format!("{time} {to} {client} {} {}", hex::encode(digest), hex::encode(tag)).parse().ok()
+        format!("{time} {to} {client} {} {}{workload}", hex::encode(digest), hex::encode(tag)).parse().ok()
     }
 
     /// Reads the header of a request that this replica received.
@@ -77,33 +81,75 @@ impl ForwardedRequest {
     fn signed<B>(key: &SigningKey, request: &Request<B>) -> Option<Self> {
         let header = single(request.headers(), &FORWARDED).ok()??;
         let parts: Vec<_> = header.split(' ').collect();
-        let [time, to, client, digest, tag] = parts[..] else { return None };
+        let (&[time, to, client, digest, tag], workload) = parts.split_first_chunk::<5>()?;
+        let workload = match workload {
+            [] => None,
+            [workload] => Some(SpiffeId::parse(workload)?),
+            _ => return None,
+        };
         let forwarded = Self {
             time: time.parse().ok()?,
             to: to.to_owned(),
             client: client.parse().ok()?,
             digest: hex::decode(digest).ok()?.try_into().ok()?,
+            workload,
         };
-        let fields = forwarded.fields(time, client, request.method(), request.uri());
-        let is_signed = key.has_signed(&fields, &hex::decode(tag).ok()?);
+        let (method, uri, tag) = (request.method(), request.uri(), hex::decode(tag).ok()?);
+        let is_signed = key.has_signed(&forwarded.fields(time, client, method, uri), &tag);
         let below = request.uri().path().strip_prefix(PATH)?;
         (is_signed && (below.is_empty() || below.starts_with('/'))).then_some(forwarded)
     }
 
-    fn fields<'a>(&'a self, time: &'a str, client: &'a str, method: &'a Method, uri: &'a Uri) -> [&'a [u8]; 6] {
+    fn fields<'a>(&'a self, time: &'a str, client: &'a str, method: &'a Method, uri: &'a Uri) -> Vec<&'a [u8]> {
         let path = uri.path_and_query().map_or(uri.path(), |path| path.as_str());
-        [
+        let fields = [
             time.as_bytes(),
             method.as_str().as_bytes(),
             path.as_bytes(),
             self.to.as_bytes(),
             client.as_bytes(),
             &self.digest,
-        ]
+        ];
+        fields.into_iter().chain(self.workload.as_ref().map(|workload| workload.as_str().as_bytes())).collect()
     }
 }
 
 fn not_forwarded() -> CallError {
     let message = "this address takes only requests that a replica forwards, with the same secret and within 30 s";
     CallError::new(ErrorCode::Denied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::Secret;
+    use sekisho_store::replica::ClusterKeys;
+
+    #[test]
+    fn a_header_has_the_workload_of_its_client_and_no_other_is_put_into_it() {
+        let keys = ClusterKeys::new(&Secret::new("a secret of the cluster"), None);
+        let key = &keys.signing().requests;
+        let (one, other) = (SpiffeId::parse("spiffe://a.example/one"), SpiffeId::parse("spiffe://a.example/other"));
+        let plain = ForwardedRequest::new(7, "replica", [192, 0, 2, 1].into(), &Bytes::from_static(b"body"));
+        let with = |workload: &Option<SpiffeId>| ForwardedRequest { workload: workload.clone(), ..plain.clone() };
+        let read = |header: &str| {
+            let request = Request::post("http://192.0.2.2/mcp").header(FORWARDED, header).body(()).unwrap();
+            ForwardedRequest::signed(key, &request)
+        };
+        let uri: Uri = "http://192.0.2.2/mcp".parse().unwrap();
+        for workload in [&None, &one] {
+            let header = with(workload).header(key, &Method::POST, &uri).unwrap();
+            let header = header.to_str().unwrap();
+            assert_eq!(read(header), Some(with(workload)), "{header}");
+            let (bare, name) = match workload {
+                Some(name) => (header.strip_suffix(name.as_str()).unwrap().trim_end(), name.as_str()),
+                None => (header, ""),
+            };
+            let other = other.as_ref().unwrap();
+            for changed in [format!("{bare} {other}"), format!("{bare} {name} {other}"), format!("{bare} x")] {
+                assert_eq!(read(&changed), None, "{changed}");
+            }
+            assert_eq!(read(bare).is_some(), workload.is_none(), "the name is left out");
+        }
+    }
 }

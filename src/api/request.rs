@@ -16,6 +16,7 @@ use super::local;
 use super::preference::Preferences;
 use super::request_guard::Connection;
 use crate::reply::ErrorReply;
+use sekisho_auth::has_credentials;
 use sekisho_calls::journals::RunContext;
 use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, Via};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -315,7 +316,11 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
         true => local::caller_of(&parts.headers)?,
         false => {
             let (is_local, client) = (connection.client.is_local, &connection.client_owner);
-            gateway.keys().authenticator().authenticate(&parts.headers, is_local, client).await?
+            let workload = connection.workload().filter(|_| !has_credentials(&parts.headers));
+            match workload.and_then(|workload| gateway.keys().authenticator().workload(workload)) {
+                Some(caller) => caller,
+                None => gateway.keys().authenticator().authenticate(&parts.headers, is_local, client).await?,
+            }
         }
     };
     Ok(match caller.anonymous {

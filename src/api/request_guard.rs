@@ -26,6 +26,7 @@ use crate::reply::ErrorReply;
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::client_request::ClientRequest;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::spiffe_id::SpiffeId;
 use sekisho_store::replica::Replica;
 
 /// The routes, behind the checks of every request.
@@ -38,6 +39,8 @@ pub(super) struct RequestGuard {
     peer: IpAddr,
     /// Its owner as long as its client is the peer itself.
     peer_owner: Owner,
+    /// The workload that the peer's certificate names.
+    workload: Option<SpiffeId>,
     /// The caller without credentials, as the authenticator has it and with the owner of the peer, once there is one: all such
     /// requests of a connection have the same.
     anonymous: OnceLock<(Arc<Caller>, Arc<Caller>)>,
@@ -90,6 +93,15 @@ impl Connection {
         if Arc::ptr_eq(anonymous, caller) { Arc::clone(known) } else { owned() }
     }
 
+    /// The workload that sent the request: its connection shows its certificate, here or at the replica that forwards the request. A proxy
+    /// sends the requests of its clients, which are of none.
+    pub(super) fn workload(&self) -> Option<&SpiffeId> {
+        match &self.forwarded {
+            Some(forwarded) => forwarded.workload.as_ref(),
+            None => self.guard.workload.as_ref().filter(|_| !self.guard.address.trusts(self.guard.peer)),
+        }
+    }
+
     /// The memory of all bodies.
     pub(super) fn memory(&self) -> &BodyMemory {
         &self.guard.memory
@@ -115,6 +127,7 @@ impl RequestGuard {
             address,
             peer,
             peer_owner: Owner::of_address(peer),
+            workload: None,
             anonymous: OnceLock::new(),
             only_probes: false,
             over_socket: false,
@@ -141,6 +154,11 @@ impl RequestGuard {
     pub(super) fn of_connection(&self, peer: SocketAddr) -> Self {
         let (peer, anonymous) = (peer.ip(), OnceLock::new());
         Self { peer, peer_owner: Owner::of_address(peer), anonymous, ..self.clone() }
+    }
+
+    /// The same of a peer that is a workload.
+    pub(super) fn of_workload(self, workload: Option<SpiffeId>) -> Self {
+        Self { workload, ..self }
     }
 
     /// Answers probes and metrics, and refuses everything else.

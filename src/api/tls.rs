@@ -1,20 +1,24 @@
 //! TLS of the listener. Certificate and key come from files, which are read again when they change: a certificate is
-//! renewed without a restart.
+//! renewed without a restart. The certificate of a client may name a workload.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use webpki::EndEntityCert;
 
+use super::connections::Stream;
 use sekisho_config::{TlsConfig, Watcher};
+use sekisho_core::spiffe_id::SpiffeId;
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::pem::{self, PemFileError};
 
@@ -78,6 +82,21 @@ impl Tls {
     }
 }
 
+/// The workload that a certificate names (X.509-SVID §2 and §5.2): one name of that form, and no other URI. The handshake has verified the
+/// certificate, which is none of an authority.
+fn workload_of(certificate: &CertificateDer<'_>) -> Option<SpiffeId> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let mut names = certificate.valid_uri_names();
+    let (name, other) = (names.next()?, names.next());
+    SpiffeId::parse(name).filter(|_| other.is_none())
+}
+
+impl<S: Stream> Stream for TlsStream<S> {
+    fn workload(&self) -> Option<SpiffeId> {
+        workload_of(self.get_ref().1.peer_certificates()?.first()?)
+    }
+}
+
 /// Checks the files without using them.
 /// Errors: as [`Tls::load`].
 pub fn check_tls(files: &TlsConfig) -> Result<(), TlsError> {
@@ -100,6 +119,11 @@ fn read(files: &TlsConfig) -> Result<ServerConfig, TlsError> {
     let shown = |file: &Path| file.display().to_string();
     let unusable = |problem| TlsError::Key { key: shown(&files.key), certificate: shown(&files.certificate), problem };
     let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+    if files.client_ca.is_some() {
+        // A session that goes on would be of the certificate that it began with, which may have expired.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -1,6 +1,11 @@
 //! The claims of a verified token: its caller, its end, and its rights.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
+
+use super::issuer_client::IssuerClient;
+use sekisho_core::identity_assertion::SignInSession;
 
 pub(super) type Claims = Map<String, Value>;
 
@@ -36,6 +41,12 @@ pub(super) fn seconds(claim: Option<&Value>) -> Option<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is meant")]
     let whole = |number: f64| number as u64;
     claim.and_then(|claim| claim.as_u64().or_else(|| claim.as_f64().map(whole)))
+}
+
+/// The session that a token of the gateway is of. `sessions`: where it is looked up.
+pub(super) fn session(claims: &Claims, sessions: Option<&Arc<dyn IssuerClient>>) -> Option<SignInSession> {
+    let source = Arc::clone(sessions?).assertions()?;
+    Some(SignInSession { id: claims.get("sid")?.as_str()?.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use url::{Url, form_urlencoded};
 use sekisho_config::IntrospectionConfig;
 use sekisho_core::call::Deadline;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::identity_assertion::AssertionSource;
 use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status};
 
 /// For each request.
@@ -28,6 +29,11 @@ pub trait IssuerClient: Send + Sync {
     /// Whether the session of a token (`sid`) of the gateway itself goes on.
     fn has_session<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<bool, IssuerError>> {
         Box::pin(async { Ok(false) })
+    }
+
+    /// Where assertions about the users of those sessions come from.
+    fn assertions(self: Arc<Self>) -> Option<Arc<dyn AssertionSource>> {
+        None
     }
 }
 

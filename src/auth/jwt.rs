@@ -19,6 +19,7 @@ use super::introspection::{self, ANSWER_TTL, Introspection};
 use super::issuer_client::IssuerClient;
 use super::jwks::{IssuerKeys, KeySource, message};
 use super::seen::{Basis, SeenTokens, now};
+use super::token_kind::TypeCheck;
 use super::{AuthConfigError, Refusal, SecretDigest, identity, token_kind};
 use sekisho_config::{AuthConfig, JwtConfig};
 use sekisho_core::call::Caller;
@@ -187,9 +188,7 @@ impl Tokens {
         client: &str,
         nonce: Option<&str>,
     ) -> Result<Claims, Refusal> {
-        let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
-        check_header(&header)?;
-        let (claims, _generation) = self.check_signature(token, &header, &[client.to_owned()]).await?;
+        let claims = self.claims_for(token, client, |_| Ok(())).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         let is_equal = |found: &str, nonce: &str| bool::from(found.as_bytes().ct_eq(nonce.as_bytes()));
         if nonce.is_some_and(|nonce| text("nonce").is_none_or(|found| !is_equal(found, nonce))) {
@@ -200,6 +199,14 @@ impl Tokens {
             return Err(Refusal("the ID token was issued to another client (`azp`)"));
         }
         Ok(claims)
+    }
+
+    /// The claims of a token for one audience, of a type that is accepted.
+    pub(super) async fn claims_for(&self, token: &str, audience: &str, check: TypeCheck) -> Result<Claims, Refusal> {
+        let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
+        check_header(&header)?;
+        check(&header)?;
+        Ok(self.check_signature(token, &header, &[audience.to_owned()]).await?.0)
     }
 
     /// How long a token that was just verified is valid.
@@ -290,6 +297,7 @@ impl Tokens {
             subject: claims.get("sub").and_then(Value::as_str).unwrap_or_default().to_owned(),
             audiences: claims::audiences(claims).into_iter().map(str::to_owned).collect(),
             expires,
+            session: claims::session(claims, self.sessions.as_ref()),
         };
         let caller = Arc::new(Arc::unwrap_or_clone(caller).with_token(subject));
         let until = expires.saturating_add(self.config.leeway_seconds);

@@ -21,6 +21,7 @@ mod seen;
 mod tests;
 mod token_kind;
 mod work_identity;
+mod workload;
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use self::issuers::Issuers;
 use self::jwt::{Lifetime, Tokens};
 use self::keys::ApiKeys;
 use self::managed::ManagedToken;
-use sekisho_config::{AnonymousAccess, AuthConfig};
+use sekisho_config::{AnonymousAccess, AuthConfig, WorkloadConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::caller::{DEFAULT_TENANT, Owner};
 use sekisho_core::database_clock::DatabaseClock;
@@ -57,6 +58,7 @@ pub struct Authenticator {
     /// The caller of a request without credentials, and when such requests are accepted.
     anonymous: Arc<Caller>,
     anonymous_access: AnonymousAccess,
+    workloads: Vec<WorkloadConfig>,
     attempts: Arc<Attempts>,
 }
 
@@ -149,6 +151,7 @@ impl Authenticator {
             issuers: issuers.ok().flatten(),
             anonymous: Arc::new(anonymous),
             anonymous_access: config.anonymous,
+            workloads: config.workloads.clone(),
             attempts: Arc::default(),
         })
     }
@@ -316,6 +319,11 @@ impl Authenticator {
             }
         }
     }
+}
+
+/// Whether a request names its caller by a key or token.
+pub fn has_credentials(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION) || headers.contains_key(API_KEY)
 }
 
 /// The credentials of a request.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::issuer_client::IssuerClient;
 use super::jwt::Tokens;
-use super::{AuthConfigError, SignInEndpoints};
+use super::{AuthConfigError, SignInEndpoints, token_kind};
 use sekisho_config::{AuthConfig, BrokerConfig, JwtConfig, OneOrMany};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -55,5 +55,11 @@ impl IdentityProvider {
     /// Errors: `unauthenticated`.
     pub async fn claims(&self, id_token: &str, nonce: Option<&str>) -> Result<Map<String, Value>, CallError> {
         Ok(self.tokens.id_token_claims(id_token, &self.client_id, nonce).await?)
+    }
+
+    /// The claims of an identity assertion (ID-JAG) for the authorization server that is this audience.
+    /// Errors: `unauthenticated`.
+    pub async fn assertion(&self, token: &str, audience: &str) -> Result<Map<String, Value>, CallError> {
+        Ok(self.tokens.claims_for(token, audience, token_kind::check_assertion_type).await?)
     }
 }

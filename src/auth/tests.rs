@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 use sekisho_config::{ApiKeyConfig, Secret};
+use sekisho_core::spiffe_id::SpiffeId;
 use sekisho_store::StoredKey;
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -40,6 +41,28 @@ fn with_keys(anonymous: AnonymousAccess) -> AuthConfig {
 
 async fn sign_in(config: &AuthConfig, is_local: bool, pairs: &[(&str, &str)]) -> Result<Arc<Caller>, CallError> {
     Authenticator::new(config, None).await.unwrap().authenticate(&headers(pairs), is_local, Owner::gateway()).await
+}
+
+#[tokio::test]
+async fn a_workload_is_the_caller_of_the_first_entry_that_fits() {
+    let entry = |id: &str, tenant: &str, role: &str| WorkloadConfig {
+        id: id.to_owned(),
+        tenant: tenant.to_owned(),
+        roles: vec![role.to_owned()],
+    };
+    let workloads =
+        vec![entry("spiffe://a.example/agents/one", "acme", "admin"), entry("spiffe://a.example/*", "globex", "user")];
+    let config = AuthConfig { workloads, ..with_keys(AnonymousAccess::Never) };
+    let authenticator = Authenticator::new(&config, None).await.unwrap();
+    let caller = |text: &str| authenticator.workload(&SpiffeId::parse(text).unwrap());
+    let one = caller("spiffe://a.example/agents/one").unwrap();
+    assert_eq!((&*one.id, &*one.tenant), ("spiffe://a.example/agents/one", "acme"));
+    assert!(one.has_role("admin") && !one.has_role("user") && !one.anonymous);
+    assert_eq!(one.person(), "spiffe://a.example#spiffe://a.example/agents/one");
+    let other = caller("spiffe://a.example/agents/two").unwrap();
+    assert_eq!((&*other.tenant, other.has_role("admin")), ("globex", false));
+    assert_eq!(caller("spiffe://b.example/agents/one"), None);
+    assert_eq!(caller(&format!("spiffe://a.example/{}", "a".repeat(300))), None, "too long for a caller");
 }
 
 #[tokio::test]

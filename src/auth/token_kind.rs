@@ -10,17 +10,31 @@ use super::claims::Claims;
 /// The type of access tokens (RFC 9068 §2.1).
 const ACCESS_TOKEN: &str = "at+jwt";
 
+/// The type of identity assertions (draft-ietf-oauth-identity-assertion-authz-grant-04 §3.1).
+const IDENTITY_ASSERTION: &str = "oauth-id-jag+jwt";
+
 /// Claims that only ID tokens have (OpenID Connect Core 1.0 §2 and §3.3.2.11).
 const OF_ID_TOKENS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
 
 /// The values that Keycloak writes as the claim `typ` of tokens that are no access tokens.
 const OTHER_KINDS: [&str; 4] = ["ID", "Refresh", "Offline", "Logout"];
 
+/// Whether the header of a token says the kind that is accepted.
+pub(super) type TypeCheck = fn(&Header) -> Result<(), Refusal>;
+
 /// Errors: the header says that the token is of another kind. Many issuers say nothing, or `JWT`.
 pub(super) fn check_type(header: &Header) -> Result<(), Refusal> {
     match media_type(header).as_deref() {
         None | Some("jwt" | ACCESS_TOKEN) => Ok(()),
         Some(_) => Err(Refusal("the token is no access token: its type (`typ`) is neither `JWT` nor `at+jwt`")),
+    }
+}
+
+/// Errors: the header does not say that the token is an identity assertion, which it must (RFC 8725 §3.11).
+pub(super) fn check_assertion_type(header: &Header) -> Result<(), Refusal> {
+    match media_type(header).as_deref() {
+        Some(IDENTITY_ASSERTION) => Ok(()),
+        _ => Err(Refusal("the token is no identity assertion: its type (`typ`) is not `oauth-id-jag+jwt`")),
     }
 }
 
@@ -83,6 +97,21 @@ mod tests {
             (Some("JOSE"), false),
         ] {
             assert_eq!(check_type(&header(typ)).is_ok(), is_accepted, "{typ:?}");
+        }
+    }
+
+    #[test]
+    fn the_type_of_an_identity_assertion_says_so_and_is_no_other_one() {
+        for (typ, is_assertion) in [
+            (Some("oauth-id-jag+jwt"), true),
+            (Some("application/OAuth-ID-JAG+jwt"), true),
+            (Some("JWT"), false),
+            (Some("at+jwt"), false),
+            (Some("oauth-id-jag"), false),
+            (None, false),
+        ] {
+            assert_eq!(check_assertion_type(&header(typ)).is_ok(), is_assertion, "{typ:?}");
+            assert!(!is_assertion || check_type(&header(typ)).is_err(), "{typ:?} is an access token, too");
         }
     }
 

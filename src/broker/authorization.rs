@@ -16,6 +16,9 @@ pub(crate) const SIGN_IN_SECONDS: i64 = 600;
 /// Longest value of a parameter: an access token that is revoked.
 const MAX_VALUE: usize = 4_096;
 
+/// Longest identity assertion: one of a user in hundreds of groups.
+const MAX_ASSERTION: usize = 16 << 10;
+
 /// The beginning of a `state` at the provider. Other sign-ins have the same redirect address.
 const STATE_PREFIX: &str = "sekisho-broker.";
 
@@ -71,8 +74,9 @@ impl Fields {
             if fields[..at].iter().any(|(other, _)| other == name) {
                 return Err(OAuthError::invalid_request(format!("`{shown}` is sent twice")));
             }
-            if value.len() > MAX_VALUE {
-                return Err(OAuthError::invalid_request(format!("`{shown}` is longer than {MAX_VALUE} bytes")));
+            let max = if name == "assertion" { MAX_ASSERTION } else { MAX_VALUE };
+            if value.len() > max {
+                return Err(OAuthError::invalid_request(format!("`{shown}` is longer than {max} bytes")));
             }
         }
         Ok(Self(fields))

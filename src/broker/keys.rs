@@ -11,11 +11,14 @@ use futures_util::future::BoxFuture;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, decode_header, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use url::Url;
 
-use sekisho_auth::{IssuerClient, IssuerError, IssuerRequest};
-use sekisho_config::{AuthConfig, Config, JwtConfig, OneOrMany};
+use super::upstream_assertion::assertion;
+use sekisho_auth::{IdentityProvider, IssuerClient, IssuerError, IssuerRequest};
+use sekisho_config::{AuthConfig, BrokerConfig, Config, JwtConfig, OneOrMany};
 use sekisho_core::error::CallError;
+use sekisho_core::identity_assertion::{AssertedUpstream, AssertionSource};
 use sekisho_outbound::Outbound;
 use sekisho_store::sealing::{SealedFor, Sealer};
 use sekisho_store::{BrokerStore, StoredBrokerKey};
@@ -151,14 +154,16 @@ pub fn accepted_issuers(
         leeway_seconds: LEEWAY_SECONDS,
         subjects_of: Some(broker.issuer.clone()),
     });
-    (auth, Arc::new(OwnKeys { keys: Arc::clone(keys), jwks, provider: broker.issuer.clone(), outbound }))
+    let (keys, config, provider) = (Arc::clone(keys), broker.clone(), OnceCell::new());
+    (auth, Arc::new(OwnKeys { keys, jwks, config, provider, outbound }))
 }
 
 /// Answers for the gateway's own keys and sessions without a request to itself.
 struct OwnKeys {
     keys: Arc<BrokerKeys>,
     jwks: Url,
-    provider: String,
+    config: BrokerConfig,
+    provider: OnceCell<IdentityProvider>,
     outbound: Outbound,
 }
 
@@ -171,7 +176,25 @@ impl IssuerClient for OwnKeys {
     }
 
     fn has_session<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<bool, IssuerError>> {
-        Box::pin(async move { Ok(self.keys.session(id, &self.provider).await?.is_some()) })
+        Box::pin(async move { Ok(self.keys.session(id, &self.config.issuer).await?.is_some()) })
+    }
+
+    fn assertions(self: Arc<Self>) -> Option<Arc<dyn AssertionSource>> {
+        Some(self)
+    }
+}
+
+impl AssertionSource for OwnKeys {
+    fn assertion<'a>(
+        &'a self,
+        session: &'a str,
+        upstream: AssertedUpstream<'a>,
+    ) -> BoxFuture<'a, Result<String, CallError>> {
+        Box::pin(async move {
+            let made = || IdentityProvider::new(&self.config, Arc::new(self.outbound.clone()));
+            let provider = self.provider.get_or_try_init(made).await?;
+            assertion((&self.keys, &self.outbound), (&self.config, provider), session, upstream).await
+        })
     }
 }
 

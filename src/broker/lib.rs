@@ -4,7 +4,8 @@
 //! is of the gateway, and is shown for each request, before the browser leaves for the provider: with one client of the gateway there, the
 //! provider itself would ask its users only once, for whichever client. The browser comes back from the provider in the browser that gave the
 //! consent (`sign_in`), the client gets a code and exchanges it for tokens of the gateway's own (`tokens`, `keys`). A refresh asks the
-//! provider, so that a user who was removed there has no access any more.
+//! provider, so that a user who was removed there has no access any more. Where upstreams take identity assertions, the provider gives them
+//! for the ID token of a session (`upstream_assertion`).
 //!
 //! Codes and sessions are in the store; everything that another party carries meanwhile is sealed, and any replica opens it.
 
@@ -20,6 +21,7 @@ mod sign_in;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod upstream_assertion;
 mod user;
 
 pub use self::authorization::id_of_state;

@@ -21,9 +21,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of an answer: an ID token may have hundreds of groups.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The parts of an answer that are used. The access token is for the provider, and is dropped. No `Debug`: it holds tokens.
+/// The parts of an answer that are used. No `Debug`: it holds tokens.
 #[derive(Deserialize)]
 pub(crate) struct ProviderTokens {
+    /// Of an exchange (RFC 8693 §2.2.1) the new token, otherwise one for the provider, which is dropped.
+    #[serde(default)]
+    pub(crate) access_token: Option<String>,
+    #[serde(default)]
+    pub(crate) issued_token_type: Option<String>,
     #[serde(default)]
     pub(crate) id_token: Option<String>,
     #[serde(default)]
@@ -50,7 +55,7 @@ const REFUSALS: [&str; 5] =
     ["access_denied", "consent_required", "interaction_required", "invalid_grant", "login_required"];
 
 /// Fields of a grant that nobody else may know.
-const SECRETS: [&str; 3] = ["code", "code_verifier", "refresh_token"];
+const SECRETS: [&str; 4] = ["code", "code_verifier", "refresh_token", "subject_token"];
 
 /// Asks for tokens by the fields of a grant. Nothing that was sent is logged.
 pub(crate) async fn tokens(

@@ -12,8 +12,9 @@ use super::authorization::random;
 use super::client::{Client, document_address};
 use super::error::{OAuthError, OAuthErrorCode};
 use super::keys::{BrokerKeys, JWKS};
+use super::tokens::assertion::{JWT_BEARER, PROFILE};
 use sekisho_auth::IdentityProvider;
-use sekisho_config::{BrokerConfig, Config};
+use sekisho_config::{BrokerConfig, Config, ExchangeGrant};
 use sekisho_core::call::Deadline;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::CallError;
@@ -28,6 +29,9 @@ const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest metadata of a client: of a registration, or of its own document.
 pub const MAX_METADATA_BYTES: usize = 16 << 10;
+
+/// Longest ID token that is kept: one of a user in hundreds of groups is longer.
+const MAX_ID_TOKEN: usize = 8 << 10;
 
 /// Documents that are fetched at the same time, in turns of networks: a slow server of one keeps no other waiting.
 const MAX_FETCHES: u64 = 8;
@@ -111,7 +115,7 @@ impl AuthorizationServer<'_> {
     pub fn metadata(&self) -> Value {
         let issuer = self.issuer();
         let at = |path: &str| format!("{issuer}{path}");
-        json!({
+        let mut metadata = json!({
             "issuer": issuer,
             "authorization_endpoint": at("/oauth/authorize"),
             "token_endpoint": at("/oauth/token"),
@@ -128,7 +132,27 @@ impl AuthorizationServer<'_> {
             "revocation_endpoint_auth_methods_supported": ["none"],
             "authorization_response_iss_parameter_supported": true,
             "client_id_metadata_document_supported": true,
-        })
+        });
+        if self.takes_assertions() {
+            metadata["grant_types_supported"] = json!(["authorization_code", "refresh_token", JWT_BEARER]);
+            metadata["authorization_grant_profiles_supported"] = json!([PROFILE]);
+            metadata["token_endpoint_auth_methods_supported"] =
+                json!(["none", "client_secret_basic", "client_secret_post"]);
+        }
+        metadata
+    }
+
+    /// Whether a client may present identity assertions of the provider.
+    pub(crate) fn takes_assertions(&self) -> bool {
+        !self.config.assertion_clients.is_empty()
+    }
+
+    /// An ID token, where upstreams are called with assertions that the provider gives for it.
+    pub(crate) fn kept(&self, id_token: String) -> Option<String> {
+        let of_servers = self.settings.mcp.servers.values().map(|server| &server.exchange);
+        let of_collections = self.settings.openapi.collections.values().map(|collection| &collection.exchange);
+        let is_used = of_servers.chain(of_collections).any(|exchange| exchange.grant == ExchangeGrant::IdJag);
+        Some(id_token).filter(|token| is_used && token.len() <= MAX_ID_TOKEN)
     }
 
     /// The scopes that tools need.

@@ -242,7 +242,8 @@ impl AuthorizationServer<'_> {
             })?;
         let id_token = tokens.id_token.ok_or_else(|| denied("the sign-in provider sent no ID token"))?;
         let user = User::of(&provider.claims(&id_token, Some(&pending.nonce)).await?, self.config)?;
-        self.keep_code(CodeGrant { request: pending.request.clone(), user, refresh_token: tokens.refresh_token }).await
+        let (request, id_token) = (pending.request.clone(), self.kept(id_token));
+        self.keep_code(CodeGrant { request, user, refresh_token: tokens.refresh_token, id_token }).await
     }
 
     fn sent(

@@ -1,5 +1,6 @@
 //! The whole way with an identity provider on loopback, and the attacks on it.
 
+mod assertions;
 mod attacks;
 mod provider;
 mod sessions;
@@ -27,6 +28,9 @@ use sekisho_store::test_support::test_store;
 
 const ISSUER: &str = "https://gateway.example";
 const REDIRECT: &str = "http://127.0.0.1:33418/cb";
+/// A client with a secret, which presents assertions of the provider.
+const APP: &str = "app-at-the-provider";
+const APP_SECRET: &str = "0123456789abcdef0123456789abcdef";
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
 /// A gateway with a provider behind it.
@@ -84,6 +88,7 @@ impl Fixture {
             default_roles: vec!["user".to_owned()],
             tokens: BrokerTokens::default(),
             redirects: Vec::new(),
+            assertion_clients: [(APP.to_owned(), Secret::new(APP_SECRET))].into(),
         });
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
         let keys = BrokerKeys::new(&config, test_store().await.broker());
@@ -168,7 +173,7 @@ impl Fixture {
     }
 
     async fn tokens(&self, fields: &[(&str, &str)]) -> Result<Value, TokenRefusal> {
-        let answer = self.server().token(pairs(fields)).await?;
+        let answer = self.server().token(pairs(fields), None).await?;
         Ok(serde_json::to_value(&answer).unwrap())
     }
 

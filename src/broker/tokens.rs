@@ -1,37 +1,26 @@
 //! The token endpoint: a code for the tokens of a session, and a refresh token for the next ones (RFC 6749, OAuth 2.1 §4.3); revocation
 //! (RFC 7009) and introspection (RFC 7662).
 
+pub(crate) mod assertion;
+mod grants;
+
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use http::HeaderValue;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::authorization::{AuthorizationRequest, Fields, digest, is_equal, is_own_resource, is_proven, random};
+use self::assertion::JWT_BEARER;
+pub(crate) use self::grants::CodeGrant;
+use self::grants::{SessionGrant, of_code, of_session, owner_of};
+use super::authorization::{Fields, digest, is_equal, is_own_resource, is_proven, random};
 use super::error::{OAuthError, OAuthErrorCode};
-use super::keys::{AccessClaims, BrokerKeys, seconds};
+use super::keys::{AccessClaims, seconds};
 use super::provider::{ProviderFailure, tokens};
 use super::server::AuthorizationServer;
 use super::user::User;
 use sekisho_core::error::CallError;
-use sekisho_store::sealing::SealedFor;
 use sekisho_store::{BrokerSession, NewBrokerSession, StoreError};
-
-/// The meaning of a code. It holds the refresh token of the provider.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct CodeGrant {
-    pub(crate) request: AuthorizationRequest,
-    pub(crate) user: User,
-    pub(crate) refresh_token: Option<String>,
-}
-
-/// The sealed part of a session.
-#[derive(Serialize, Deserialize)]
-struct SessionGrant {
-    user: User,
-    scope: String,
-    /// Of the provider. Without one the user signs in anew when the access token expires: nobody else would say that it still may.
-    refresh_token: Option<String>,
-}
 
 /// The answer of RFC 6749 §5.1.
 #[derive(Serialize)]
@@ -77,14 +66,20 @@ impl AuthorizationServer<'_> {
         }
     }
 
-    /// The token endpoint. Runs to its end also when the client disconnects: a token that was presented counts no more.
-    pub async fn token(&self, form: Vec<(String, String)>) -> Result<TokenAnswer, TokenRefusal> {
+    /// The token endpoint. Runs to its end also when the client disconnects: a token that was presented counts no more. `authorization`:
+    /// the header, for clients with a secret.
+    pub async fn token(
+        &self,
+        form: Vec<(String, String)>,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<TokenAnswer, TokenRefusal> {
         let fields = Fields::new(form)?;
         match fields.need("grant_type")? {
             "authorization_code" => self.exchange(&fields).await,
             "refresh_token" => self.refresh(&fields).await,
+            JWT_BEARER if self.takes_assertions() => Box::pin(self.grant(&fields, authorization)).await,
             _ => {
-                let why = "`grant_type` must be `authorization_code` or `refresh_token`";
+                let why = "`grant_type` must be one of `grant_types_supported` in the metadata";
                 Err(OAuthError::new(OAuthErrorCode::UnsupportedGrantType, why).into())
             }
         }
@@ -104,13 +99,15 @@ impl AuthorizationServer<'_> {
             return Err(TokenRefusal::ended(refused(), ended.as_ref(), "its code was presented twice"));
         }
         let grant: Option<CodeGrant> = self.broker.keys.open(of_code(&self.owner(&digest)), &presented.sealed);
-        let CodeGrant { request, user, refresh_token } = grant.filter(|_| presented.is_valid).ok_or_else(refused)?;
+        let CodeGrant { request, user, refresh_token, id_token } =
+            grant.filter(|_| presented.is_valid).ok_or_else(refused)?;
         if request.client != client || request.redirect != redirect || !is_proven(&request.challenge, verifier) {
             return Err(refused().into());
         }
         self.check_resource(fields, request.resource.as_deref())?;
         let scope = request.scope.clone();
-        self.start(&presented.session, &request, SessionGrant { user, scope, refresh_token }).await
+        let client = (&*request.client, &*request.client_name);
+        self.start(&presented.session, client, SessionGrant { user, scope, refresh_token, id_token }).await
     }
 
     /// A client may name the resource again (RFC 8707 §2.2). `authorized`: the one that it named before.
@@ -127,7 +124,7 @@ impl AuthorizationServer<'_> {
     async fn start(
         &self,
         id: &str,
-        request: &AuthorizationRequest,
+        (client, client_name): (&str, &str),
         grant: SessionGrant,
     ) -> Result<TokenAnswer, TokenRefusal> {
         let (family, token) = (random(), random());
@@ -139,8 +136,8 @@ impl AuthorizationServer<'_> {
             tenant: &grant.user.tenant,
             subject: &grant.user.subject,
             login: &grant.user.login,
-            client: &request.client,
-            client_name: &request.client_name,
+            client,
+            client_name,
             family: &digest(&family),
             token: &digest(&token),
             sealed: &sealed,
@@ -152,10 +149,10 @@ impl AuthorizationServer<'_> {
         let event = SessionEvent {
             is_start: true,
             session: id.to_owned(),
-            detail: format!("{} with {}", grant.user.login, request.client),
+            detail: format!("{} with {client}", grant.user.login),
         };
         let refresh_token = grant.refresh_token.is_some().then(|| format!("{family}.{token}"));
-        let answer = self.answer(id, &request.client, &grant, refresh_token).await?;
+        let answer = self.answer(id, client, &grant, refresh_token).await?;
         Ok(TokenAnswer { event: Some(event), ..answer })
     }
 
@@ -207,7 +204,7 @@ impl AuthorizationServer<'_> {
     async fn confirm(&self, session: &BrokerSession) -> Result<SessionGrant, Unconfirmed> {
         let grant: Option<SessionGrant> =
             self.broker.keys.open(of_session(&session.tenant, &self.owner(&session.id)), &session.sealed);
-        let Some(SessionGrant { user, scope, refresh_token: Some(earlier) }) = grant else {
+        let Some(SessionGrant { user, scope, refresh_token: Some(earlier), id_token: known }) = grant else {
             return Err(Unconfirmed::Refused);
         };
         let unknown = |error: CallError| {
@@ -224,11 +221,13 @@ impl AuthorizationServer<'_> {
         })?;
         // Without a new one, the earlier one counts (RFC 6749 §6).
         let refresh_token = answer.refresh_token.or(Some(earlier));
-        let Some(id_token) = answer.id_token else { return Ok(SessionGrant { user, scope, refresh_token }) };
+        let Some(id_token) = answer.id_token else {
+            return Ok(SessionGrant { user, scope, refresh_token, id_token: known });
+        };
         let claims = provider.claims(&id_token, None).await.map_err(unknown)?;
         let now = User::of(&claims, self.config).map_err(|_| Unconfirmed::Refused)?;
         match now.subject == user.subject {
-            true => Ok(SessionGrant { user: now, scope, refresh_token }),
+            true => Ok(SessionGrant { user: now, scope, refresh_token, id_token: self.kept(id_token) }),
             false => Err(Unconfirmed::Refused),
         }
     }
@@ -356,28 +355,4 @@ impl fmt::Debug for TokenAnswer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("TokenAnswer").field("event", &self.event).finish_non_exhaustive()
     }
-}
-
-impl BrokerKeys {
-    /// A session that goes on, of a user who signed in at this provider: another one may have a user with the same subject.
-    pub(crate) async fn session(&self, id: &str, provider: &str) -> Result<Option<BrokerSession>, CallError> {
-        let owner = owner_of(id, provider);
-        let is_of = |session: &BrokerSession| {
-            self.open::<SessionGrant>(of_session(&session.tenant, &owner), &session.sealed).is_some()
-        };
-        Ok(self.store.session(id).await?.filter(is_of))
-    }
-}
-
-/// A code or session of one provider: at another one its subject is somebody else, and its refresh token a stranger's.
-fn owner_of(id: &str, provider: &str) -> String {
-    format!("{id} {provider}")
-}
-
-fn of_code(owner: &str) -> SealedFor<'_> {
-    SealedFor { tenant: "", owner, kind: "broker code" }
-}
-
-fn of_session<'a>(tenant: &'a str, owner: &'a str) -> SealedFor<'a> {
-    SealedFor { tenant, owner, kind: "broker session" }
 }

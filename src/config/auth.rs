@@ -1,5 +1,6 @@
 mod broker;
 mod jwt;
+mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +16,7 @@ use sekisho_core::caller::DEFAULT_TENANT;
 pub use self::broker::{BrokerConfig, BrokerProvider, BrokerTokens, Lifetime};
 pub use self::jwt::is_secure;
 pub use self::jwt::{IntrospectionConfig, JwtConfig};
+pub use self::workload::WorkloadConfig;
 
 /// Characters, and different ones, that a key has without a warning.
 const MIN_KEY: usize = 16;
@@ -36,12 +38,14 @@ pub struct AuthConfig {
     pub oidc: Option<OidcConfig>,
     /// An authorization server of the gateway in front of an identity provider, for clients that cannot register there.
     pub broker: Option<BrokerConfig>,
+    /// Workloads that are known by the certificate of their connection.
+    pub workloads: Vec<WorkloadConfig>,
 }
 
 impl AuthConfig {
     /// Whether any credentials are configured. Managed keys are in the store.
     pub fn has_credentials(&self) -> bool {
-        !self.api_keys.is_empty() || self.has_tokens()
+        !self.api_keys.is_empty() || !self.workloads.is_empty() || self.has_tokens()
     }
 
     /// Whether tokens of issuers are accepted, one of which may be the gateway.

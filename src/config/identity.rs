@@ -38,8 +38,11 @@ pub struct ExchangeSettings {
     pub grant: ExchangeGrant,
     pub client_id: Option<String>,
     pub client_secret: Option<Secret>,
-    /// For whom the token is to be; with `forward`, for whom the caller's must be.
+    /// For whom the token is to be; with `forward`, for whom the caller's must be; with `id_jag`, the issuer of the upstream's authorization
+    /// server.
     pub audience: Option<String>,
+    /// With `id_jag`, the upstream's own identifier (RFC 9728), where the provider needs it.
+    pub resource: Option<String>,
     pub scopes: Vec<String>,
     /// Whether the gateway names itself as the actor, by a token of its client: the new token has it as `act`.
     pub actor: bool,
@@ -54,6 +57,9 @@ pub enum ExchangeGrant {
     TokenExchange,
     /// As an authorization grant (RFC 7523 §2.1).
     JwtBearer,
+    /// Not itself: by the caller's sign-in at the gateway (`auth.broker`) the provider gives an identity assertion, which is presented as an
+    /// authorization grant.
+    IdJag,
 }
 
 impl ExchangeSettings {
@@ -68,9 +74,15 @@ impl ExchangeSettings {
             Identity::Exchange => {
                 require("token_url", self.token_url.is_some());
                 require("client_id", self.client_id.is_some());
-                if self.actor && self.grant == ExchangeGrant::JwtBearer {
+                if self.grant == ExchangeGrant::IdJag {
+                    require("audience", self.audience.is_some());
+                }
+                if self.resource.is_some() && self.grant != ExchangeGrant::IdJag {
+                    findings.add(format!("{setting}.resource"), "is only for `id_jag`", "remove it, or set `grant`");
+                }
+                if self.actor && self.grant != ExchangeGrant::TokenExchange {
                     let advice = "remove it: only an exchange (`token_exchange`) has an actor";
-                    findings.add(format!("{setting}.actor"), "is not for `jwt_bearer`", advice);
+                    findings.add(format!("{setting}.actor"), "is not for this `grant`", advice);
                 }
             }
             Identity::Forward => require("audience", self.audience.is_some()),

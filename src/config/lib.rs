@@ -81,7 +81,7 @@ pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::is_secure;
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, IntrospectionConfig, JwtConfig, OidcConfig};
-pub use self::auth::{BrokerConfig, BrokerProvider, BrokerTokens, Lifetime};
+pub use self::auth::{BrokerConfig, BrokerProvider, BrokerTokens, Lifetime, WorkloadConfig};
 pub use self::aws::AwsConfig;
 pub use self::blobs::BlobsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
@@ -327,6 +327,7 @@ impl Config {
         if self.auth.broker.is_some() {
             BrokerConfig::check_public_url(self.server.mcp.public_url.as_ref(), &mut findings);
         }
+        WorkloadConfig::check(&self.auth.workloads, self.server.tls.as_ref(), &mut findings);
         self.console.check(&mut findings);
         self.tools.check(&mut findings);
         self.sandbox.check(&mut findings);

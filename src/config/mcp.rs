@@ -1,9 +1,11 @@
+mod client_certificate;
 mod endpoint;
 pub mod file;
 mod prepared;
 mod sandbox;
 mod secret_variables;
 mod server;
+mod sign_in;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+pub use self::client_certificate::ClientCertificateConfig;
 pub use self::endpoint::{McpEndpoint, McpResults};
 use self::prepared::check_overlay;
 pub use self::prepared::{PreparedServer, PreparedShape, PreparedTool, prepared_names, prepared_server};
@@ -21,7 +24,8 @@ pub use self::sandbox::{
 };
 pub use self::secret_variables::identity_of_headers;
 pub(crate) use self::secret_variables::is_host_with_port;
-pub use self::server::{McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport};
+pub use self::server::{McpRevision, McpServerSettings, McpShare, McpTransport};
+pub use self::sign_in::McpSignIn;
 use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};
 use super::tools::{TOOL_NAME_RULE, is_tool_name};

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::identity_assertion::SignInSession;
 use super::token_scopes::TokenScopes;
 use super::tool_scope::ToolScope;
 
@@ -47,6 +48,8 @@ pub struct SubjectToken {
     pub audiences: Vec<String>,
     /// Seconds since 1970.
     pub expires: u64,
+    /// Of a token of the gateway itself.
+    pub session: Option<SignInSession>,
 }
 
 /// The holder of units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their

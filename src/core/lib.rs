@@ -25,6 +25,7 @@ pub mod fuzz;
 pub mod guard_finding;
 pub mod headers;
 pub mod host;
+pub mod identity_assertion;
 pub mod json;
 pub mod lease;
 pub mod mcp_headers;
@@ -41,6 +42,7 @@ pub mod share;
 #[cfg(any(test, feature = "test-support"))]
 pub mod slack;
 pub mod source_access;
+pub mod spiffe_id;
 pub mod text_direction;
 pub mod thread_clock;
 pub mod token_scopes;

@@ -20,13 +20,13 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::redirect;
 use rustls::client::Resumption;
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use tower::{Service, ServiceExt};
 use tower_http::decompression::{Decompression, DecompressionBody};
 use url::Url;
 
+use super::client_certificate::ClientCertificate;
 use super::coding::{self, UnknownCoding};
 use super::failure::{Failure, chain, host_of};
 use super::own::{OwnListeners, RefuseOwnListeners};
@@ -152,19 +152,19 @@ pub(super) fn tls(ca_files: &[PathBuf]) -> Result<ClientConfig, OutboundError> {
     Ok(trusting.with_no_client_auth())
 }
 
-/// The same with a client certificate, and without the sessions of other clients.
+/// The same with a client certificate, and without sessions: each connection shows it.
 /// Errors: files that cannot be read, or a key that does not belong to the certificate.
 pub(super) fn tls_with_certificate(
     tls: &ClientConfig,
     certificate: &Path,
     key: &Path,
 ) -> Result<ClientConfig, OutboundError> {
-    let chain = pem::certificates(certificate).map_err(OutboundError::ClientCertificate)?;
-    let key = pem::private_key(key).map_err(OutboundError::ClientCertificate)?;
-    let certified = CertifiedKey::from_der(chain, key, tls.crypto_provider())?;
+    let provider = Arc::clone(tls.crypto_provider());
+    let certificate = ClientCertificate::new(certificate.to_owned(), key.to_owned(), provider)?;
     let mut tls = tls.clone();
-    tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
-    tls.resumption = Resumption::default();
+    tls.client_auth_cert_resolver = Arc::new(certificate);
+    // A session that goes on would be of the certificate that it began with.
+    tls.resumption = Resumption::disabled();
     Ok(tls)
 }
 

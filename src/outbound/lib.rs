@@ -10,6 +10,7 @@
 pub mod blobs;
 mod body;
 mod client;
+mod client_certificate;
 mod coding;
 mod direct;
 mod domains;
@@ -305,7 +306,7 @@ impl Outbound {
     }
 
     /// The same client with a certificate of its own, for servers that ask for one. Each connection shows it, so its
-    /// requests must go to one server.
+    /// requests must go to one server. Changed files count for new connections.
     /// Errors: files that cannot be read, or a key that does not belong to the certificate.
     pub fn with_client_certificate(&self, certificate: &Path, key: &Path) -> Result<Self, OutboundError> {
         let dialing =

@@ -1,5 +1,5 @@
-//! Tokens for an upstream that are made of the callers' own: exchanged (RFC 8693), granted for an assertion (RFC 7523), or
-//! forwarded as they are. Nothing of it is stored.
+//! Tokens for an upstream that are made of the callers' own: exchanged (RFC 8693), granted for an assertion (RFC 7523), which may be one of
+//! the provider where the caller signed in (ID-JAG), or forwarded as they are. Nothing of it is stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use sekisho_core::bounded::BoundedMap;
 use sekisho_core::call::{Caller, Deadline};
 use sekisho_core::caller::SubjectToken;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::identity_assertion::AssertedUpstream;
 
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -108,8 +109,14 @@ impl TokenExchange {
             None => None,
         };
         let scopes = self.settings.scopes.join(" ");
+        let assertion = match self.settings.grant {
+            ExchangeGrant::IdJag => Some(self.assertion(subject, &scopes).await?),
+            ExchangeGrant::JwtBearer | ExchangeGrant::TokenExchange => None,
+        };
         let mut fields = match self.settings.grant {
-            ExchangeGrant::JwtBearer => vec![("grant_type", JWT_BEARER), ("assertion", &*subject.text)],
+            ExchangeGrant::JwtBearer | ExchangeGrant::IdJag => {
+                vec![("grant_type", JWT_BEARER), ("assertion", assertion.as_deref().unwrap_or(&subject.text))]
+            }
             ExchangeGrant::TokenExchange => vec![
                 ("grant_type", EXCHANGE),
                 ("subject_token", &*subject.text),
@@ -117,7 +124,8 @@ impl TokenExchange {
                 ("requested_token_type", ACCESS_TOKEN),
             ],
         };
-        fields.extend(self.settings.audience.as_deref().map(|audience| ("audience", audience)));
+        let audience = self.settings.audience.as_deref().filter(|_| assertion.is_none());
+        fields.extend(audience.map(|audience| ("audience", audience)));
         fields.extend((!scopes.is_empty()).then_some(("scope", &*scopes)));
         if let Some(actor) = &actor {
             fields.extend([("actor_token", actor.as_str()), ("actor_token_type", ACCESS_TOKEN)]);
@@ -129,6 +137,21 @@ impl TokenExchange {
         let token = Token::new(&answer.access_token, answer.lifetime);
         let token = token.ok_or_else(|| self.failed("the new token cannot be sent in a header"))?;
         Ok((token, answer.lifetime.unwrap_or(MAX_AGE)))
+    }
+
+    /// Of the provider where the caller signed in, for this upstream.
+    async fn assertion(&self, subject: &SubjectToken, scopes: &str) -> Result<String, CallError> {
+        let session = subject.session.as_ref().ok_or_else(|| {
+            let message = format!(
+                "{} is called by the caller's sign-in at this gateway, and this caller's token is of another issuer: sign in at \
+                 the gateway (`auth.broker`)",
+                self.name
+            );
+            CallError::new(ErrorCode::SignInRequired, message)
+        })?;
+        let (audience, resource) = (self.settings.audience.as_deref(), self.settings.resource.as_deref());
+        let upstream = AssertedUpstream { audience: audience.unwrap_or_default(), resource, scopes };
+        session.source.assertion(&session.id, upstream).await
     }
 
     async fn actor_token(&self, actor: &TokenSource) -> Result<String, CallError> {
@@ -206,11 +229,13 @@ fn left_of(subject: &SubjectToken) -> Duration {
 mod tests {
     use axum::Router;
     use axum::routing::post;
+    use futures_util::future::BoxFuture;
     use serde_json::json;
     use url::Url;
 
     use super::*;
     use sekisho_config::OutboundConfig;
+    use sekisho_core::identity_assertion::{AssertionSource, SignInSession};
     use sekisho_outbound::{DomainList, Outbound, test_server};
 
     fn subject(text: &str, valid_for: u64) -> SubjectToken {
@@ -221,6 +246,7 @@ mod tests {
             subject: "ann".to_owned(),
             audiences: vec!["crm".to_owned()],
             expires: now + valid_for,
+            session: None,
         }
     }
 
@@ -283,6 +309,54 @@ mod tests {
             let error = exchange.token(&caller(without)).await.err().unwrap();
             assert_eq!(error.code(), ErrorCode::SignInRequired);
         }
+    }
+
+    struct Assertions;
+
+    impl AssertionSource for Assertions {
+        fn assertion<'a>(
+            &'a self,
+            session: &'a str,
+            upstream: AssertedUpstream<'a>,
+        ) -> BoxFuture<'a, Result<String, CallError>> {
+            let AssertedUpstream { audience, resource, scopes } = upstream;
+            let text = format!("{session}-{audience}-{}-{scopes}", resource.unwrap_or_default());
+            Box::pin(async move { Ok(text) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_assertion_of_the_callers_session_is_presented_in_place_of_its_token() {
+        let forms: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&forms);
+        let answer = async move |form: String| {
+            seen.lock().push(form);
+            axum::Json(json!({"access_token": "new", "token_type": "Bearer", "expires_in": 60}))
+        };
+        let address = test_server::serve(Router::new().route("/token", post(answer))).await;
+        let settings = ExchangeSettings {
+            token_url: Some(Url::parse(&format!("http://{address}/token")).unwrap()),
+            grant: ExchangeGrant::IdJag,
+            client_id: Some("sekisho".to_owned()),
+            audience: Some("crm-login".to_owned()),
+            resource: Some("crm".to_owned()),
+            scopes: vec!["read".to_owned()],
+            ..ExchangeSettings::default()
+        };
+        let exchange = exchange(Identity::Exchange, &settings);
+        let session = SignInSession { id: "s1".to_owned(), source: Arc::new(Assertions) };
+        let ann = caller(Some(SubjectToken { session: Some(session), ..subject("own", 600) }));
+        for _ in 0..2 {
+            assert_eq!(exchange.token(&ann).await.unwrap().header, "Bearer new");
+        }
+        let forms = forms.lock().clone();
+        assert_eq!(forms.len(), 1, "the token is kept: {forms:?}");
+        for part in ["grant-type%3Ajwt-bearer", "assertion=s1-crm-login-crm-read", "scope=read", "client_id=sekisho"] {
+            assert!(forms[0].contains(part), "{forms:?}");
+        }
+        assert!(!forms[0].contains("audience=") && !forms[0].contains("own"), "{forms:?}");
+        let error = exchange.token(&caller(Some(subject("of another issuer", 600)))).await.err().unwrap();
+        assert_eq!(error.code(), ErrorCode::SignInRequired);
     }
 
     #[tokio::test]

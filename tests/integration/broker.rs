@@ -1,5 +1,6 @@
 //! The gateway as the authorization server in front of an identity provider: editors sign in, and attacks are refused.
 
+mod assertions;
 mod attacks;
 mod documents;
 mod forms;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, IsCa, KeyPair, generate_simple_self_signed,
+    BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, IsCa, KeyPair, SanType,
+    generate_simple_self_signed,
 };
 use reqwest::{Client, ClientBuilder, StatusCode, Version};
 use rustls::pki_types::pem::PemObject;
@@ -121,6 +122,54 @@ async fn with_a_client_ca_only_clients_with_its_certificate_are_answered() {
     for (own, expected) in [(Some(known), Some(StatusCode::OK)), (Some(unknown), None), (None, None)] {
         assert_eq!(status(&client(&trusted, own).build().unwrap(), &url).await, expected);
     }
+}
+
+#[tokio::test]
+async fn a_workload_is_known_by_the_only_uri_in_its_certificate() {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let of_workload = |names: &[&str]| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["client.example".to_owned()]).unwrap();
+        params.subject_alt_names.extend(names.iter().map(|name| SanType::URI((*name).try_into().unwrap())));
+        (params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem())
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority.pem()).unwrap();
+    let yaml = format!(
+        ", client_ca: '{}'}}}}\nauth: {{anonymous: never, api_keys: [{{id: pat, key: key-of-pat}}], workloads: [\
+         {{id: 'spiffe://a.example/agents/one', roles: [admin]}}, {{id: 'spiffe://a.example/users/*', tenant: acme}}]",
+        file.path().display()
+    );
+    let (app, trusted, url) = gateway_with(&yaml).await;
+    let (one, other) = ("spiffe://a.example/agents/one", "spiffe://a.example/users/u");
+    for (names, key, expected) in [
+        (&[one][..], None, StatusCode::OK),
+        (&[other], None, StatusCode::FORBIDDEN),
+        (&["spiffe://a.example/agents/two"], None, StatusCode::UNAUTHORIZED),
+        (&["spiffe://b.example/agents/one"], None, StatusCode::UNAUTHORIZED),
+        (&["https://a.example/agents/one"], None, StatusCode::UNAUTHORIZED),
+        (&[one, other], None, StatusCode::UNAUTHORIZED),
+        (&[one, "https://a.example/"], None, StatusCode::UNAUTHORIZED),
+        (&[], None, StatusCode::UNAUTHORIZED),
+        (&[one], Some("key-of-pat"), StatusCode::FORBIDDEN),
+        (&[one], Some("wrong"), StatusCode::UNAUTHORIZED),
+    ] {
+        let client = client(&trusted, Some(of_workload(names))).build().unwrap();
+        let request = client.get(format!("{url}/admin/keys"));
+        let request = match key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        };
+        assert_eq!(request.send().await.unwrap().status(), expected, "{names:?} {key:?}");
+    }
+    let client = client(&trusted, Some(of_workload(&[one]))).build().unwrap();
+    let body = json!({"arguments": {"expression": "6 * 7"}});
+    let called = client.post(format!("{url}/tools/calculator/execute")).json(&body).send().await.unwrap();
+    assert_eq!(called.status(), StatusCode::OK);
+    let trail = std::fs::read_to_string(app.stop().await.path().join("state/audit.jsonl")).unwrap();
+    assert!(trail.contains(one), "{trail}");
 }
 
 /// Asks in a new connection, until the answer is as expected.

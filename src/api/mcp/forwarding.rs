@@ -171,8 +171,10 @@ impl Forwarding {
     ) -> Result<Response, CallError> {
         let connection = Connection::of(parts)?;
         let place = self.requests.try_acquire(&connection.caller()?.owner, 1).ok_or_else(too_many)?;
+        let time = self.replica.database_time().as_microsecond();
+        let workload = connection.workload().cloned();
         let forwarded =
-            ForwardedRequest::new(self.replica.database_time().as_microsecond(), &to.id, connection.client.ip, &body);
+            ForwardedRequest { workload, ..ForwardedRequest::new(time, &to.id, connection.client.ip, &body) };
         let answered = self.send(to, &forwarded, parts, body, answer).await?;
         if answered.headers().contains_key(FORWARDED) {
             match answered.status() {

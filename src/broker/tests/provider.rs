@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -30,6 +31,8 @@ pub(super) struct ProviderState {
     pub(super) has_refresh: bool,
     /// The status and the error of the token endpoint.
     pub(super) failure: Option<(u16, &'static str)>,
+    /// The type of the tokens that it gives in an exchange.
+    pub(super) issued: &'static str,
     /// The forms that it got.
     pub(super) forms: Vec<BTreeMap<String, String>>,
 }
@@ -48,6 +51,7 @@ impl FakeProvider {
             groups: vec!["engineers".to_owned(), "admin".to_owned()],
             has_refresh: true,
             failure: None,
+            issued: "urn:ietf:params:oauth:token-type:id-jag",
             forms: Vec::new(),
         })));
         let metadata = async |State(provider): State<Self>| {
@@ -82,12 +86,21 @@ impl FakeProvider {
         self.0.lock().unwrap().forms.clone()
     }
 
+    /// A token with its key, of any type.
+    pub(super) fn sign(&self, typ: Option<&str>, claims: &Value) -> String {
+        let header = Header { typ: typ.map(str::to_owned), ..Header::new(Algorithm::EdDSA) };
+        encode(&header, claims, &EncodingKey::from_ed_der(&self.0.lock().unwrap().key)).unwrap()
+    }
+
     fn answer(&self, form: &str) -> Response {
         let mut state = self.0.lock().unwrap();
         let form: BTreeMap<String, String> = url::form_urlencoded::parse(form.as_bytes()).into_owned().collect();
         state.forms.push(form.clone());
         if let Some((status, error)) = state.failure {
             return (StatusCode::from_u16(status).unwrap(), Json(json!({"error": error}))).into_response();
+        }
+        if form.get("requested_token_type").is_some_and(|kind| kind == "urn:ietf:params:oauth:token-type:id-jag") {
+            return Json(state.assertion(&form)).into_response();
         }
         let mut answer =
             json!({"access_token": "of the provider", "token_type": "Bearer", "id_token": state.id_token(&form)});
@@ -106,5 +119,18 @@ impl ProviderState {
             claims["nonce"] = nonce.as_str().into();
         }
         encode(&Header::new(Algorithm::EdDSA), &claims, &EncodingKey::from_ed_der(&self.key)).unwrap()
+    }
+
+    /// An assertion for the ID token that it gave (RFC 8693).
+    fn assertion(&self, form: &BTreeMap<String, String>) -> Value {
+        let payload = form["subject_token"].split('.').nth(1).unwrap();
+        let signed: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let claims = json!({"iss": self.issuer, "sub": signed["sub"], "groups": signed["groups"], "aud": form["audience"],
+            "client_id": "app-at-the-provider", "jti": format!("of-{}", self.forms.len()), "iat": now, "exp": now + 300,
+            "resource": form.get("resource"), "scope": form.get("scope")});
+        let header = Header { typ: Some("oauth-id-jag+jwt".to_owned()), ..Header::new(Algorithm::EdDSA) };
+        let assertion = encode(&header, &claims, &EncodingKey::from_ed_der(&self.key)).unwrap();
+        json!({"access_token": assertion, "issued_token_type": self.issued, "token_type": "N_A", "expires_in": 300})
     }
 }

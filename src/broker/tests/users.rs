@@ -17,6 +17,7 @@ fn rules(provider: BrokerProvider, roles: &[(&str, &str)], default_roles: &[&str
         default_roles: default_roles.iter().map(|role| (*role).to_owned()).collect(),
         tokens: BrokerTokens::default(),
         redirects: Vec::new(),
+        assertion_clients: BTreeMap::new(),
     }
 }
 

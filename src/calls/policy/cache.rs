@@ -109,6 +109,7 @@ mod tests {
                 subject: "alice".to_owned(),
                 audiences: Vec::new(),
                 expires: 0,
+                session: None,
             };
             Arc::new(Caller::new("alice", "acme", Vec::new()).with_token(token))
         };

@@ -15,6 +15,9 @@ use sekisho_core::caller::DEFAULT_TENANT;
 const MAX_ACCESS: Duration = Duration::from_secs(3_600);
 const MAX_REFRESH: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// Shortest secret of a client, in bytes: nobody slows down who guesses it.
+const MIN_CLIENT_SECRET: usize = 32;
+
 /// The gateway as the authorization server of MCP clients, in front of an identity provider where users sign in. Its redirect address
 /// there is `/oauth/callback` at `server.mcp.public_url`.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -49,6 +52,10 @@ pub struct BrokerConfig {
     /// user's machine, and addresses of known editors.
     #[serde(default)]
     pub redirects: Vec<String>,
+    /// Clients that exchange an identity assertion of the provider (ID-JAG) for a token, without a page: by the id, the secret. Without one,
+    /// assertions are refused.
+    #[serde(default)]
+    pub assertion_clients: BTreeMap<String, Secret>,
 }
 
 /// Whose conventions the provider has.
@@ -110,6 +117,14 @@ impl BrokerConfig {
                     "is no address, or has a `*` in its host: no client could register with it",
                     "write the host in full, such as https://app.example.com/*",
                 );
+            }
+        }
+        for (client, secret) in &self.assertion_clients {
+            let setting = format!("auth.broker.assertion_clients.{client}");
+            findings.name(&setting, client);
+            if secret.expose().len() < MIN_CLIENT_SECRET {
+                let advice = "take a random one, as of `openssl rand -hex 24`";
+                findings.add_secret(setting, "has less than 32 characters, and could be guessed", advice);
             }
         }
         self.tokens.check(findings);

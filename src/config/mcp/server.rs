@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http, check_overlay};
+use super::{
+    ClientCertificateConfig, McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, McpSignIn, check_http,
+    check_overlay,
+};
 use crate::Secret;
 use crate::breaker::BreakerOverrides;
 use crate::check::Findings;
@@ -51,6 +54,7 @@ pub struct McpServerSettings {
     /// program in a sandbox may reach, in addition to those of `outbound.allow_networks`.
     pub allow_networks: Vec<String>,
     pub transport: McpTransport,
+    pub client_certificate: Option<ClientCertificateConfig>,
     /// Sent with every request.
     pub headers: BTreeMap<String, Secret>,
     /// Like `headers`, with `${name}` replaced by the caller's own tokens (C12).
@@ -158,6 +162,7 @@ impl Default for McpServerSettings {
             url: None,
             allow_networks: Vec::new(),
             transport: McpTransport::Auto,
+            client_certificate: None,
             headers: BTreeMap::new(),
             headers_template: BTreeMap::new(),
             token: None,
@@ -221,41 +226,6 @@ pub enum McpRevision {
     V2025_11_25,
     #[serde(rename = "2026-07-28")]
     V2026_07_28,
-}
-
-/// A user's sign-in (OAuth 2.1, authorization code): `POST /tools/mcp/{name}/sign_in`. Nothing is required here if
-/// the authorization server registers clients itself.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct McpSignIn {
-    /// Of a client registered in advance.
-    pub client_id: Option<String>,
-    /// Sent to the token endpoint of `issuer` only.
-    pub client_secret: Option<Secret>,
-    /// The expected authorization server; by default any that the server names.
-    pub issuer: Option<String>,
-    /// URL of a document that describes the client; by default the gateway's own where `server.mcp.public_url` is
-    /// https.
-    pub client_metadata_url: Option<Url>,
-    /// The requested scopes; by default those that the server requests.
-    pub scopes: Vec<String>,
-}
-
-impl McpSignIn {
-    fn check(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
-        if self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none()) {
-            let advice = "set `client_id` and `issuer`: the secret is sent only to that issuer";
-            findings.add(at("client_secret"), "needs the client and the issuer it belongs to", advice);
-        }
-        if self.client_metadata_url.as_ref().is_some_and(|url| url.scheme() != "https") {
-            findings.add(
-                at("client_metadata_url"),
-                "is not an https address",
-                "authorization servers accept only https",
-            );
-        }
-        findings.names(&at("scopes"), &self.scopes);
-    }
 }
 
 impl McpServerSettings {
@@ -353,6 +323,9 @@ impl McpServerSettings {
         if self.share != McpShare::Never && !self.headers_template.is_empty() {
             let advice = "remove one of the two: with `headers_template` each caller has its own credentials";
             findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
+        }
+        if self.client_certificate.is_some() {
+            ClientCertificateConfig::check(self.url.as_ref(), at("client_certificate"), findings);
         }
         self.exchange.check(self.identity, &at("exchange"), findings);
         if HeaderName::try_from(&self.credential_header).is_err() {

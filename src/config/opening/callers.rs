@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
-    let AuthConfig { anonymous, api_keys, jwt, scopes, oidc, broker } = was;
+    let AuthConfig { anonymous, api_keys, jwt, scopes, oidc, broker, workloads } = was;
     at.rises("anonymous", anonymous, &is.anonymous, |access| match access {
         AnonymousAccess::Never => 0,
         AnonymousAccess::Loopback => 1,
@@ -47,6 +47,10 @@ pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
         (None, Some(is)) => at.add("broker", "not set", &is.issuer),
         (_, None) => {}
     }
+    // The first entry that fits counts: the end of one may open another.
+    if !is.workloads.is_empty() && *workloads != is.workloads {
+        at.add("workloads", "other entries", "entries by which workloads are callers");
+    }
 }
 
 /// An issuer that tokens of the gateway are given for, and what those who sign in there may do.
@@ -63,6 +67,7 @@ fn broker(at: &mut Comparison<'_>, was: &BrokerConfig, is: &BrokerConfig) {
         default_roles,
         tokens,
         redirects,
+        assertion_clients,
     } = was;
     at.changed("issuer", issuer, &is.issuer);
     at.changed("client_id", client_id, &is.client_id);
@@ -79,6 +84,9 @@ fn broker(at: &mut Comparison<'_>, was: &BrokerConfig, is: &BrokerConfig) {
     at.higher("tokens.access", &tokens.access.duration().as_secs(), &is.tokens.access.duration().as_secs());
     at.higher("tokens.refresh", &tokens.refresh.duration().as_secs(), &is.tokens.refresh.duration().as_secs());
     at.wider_choice("redirects", redirects, &is.redirects);
+    for client in is.assertion_clients.keys().filter(|client| !assertion_clients.contains_key(*client)) {
+        at.add("assertion_clients", "without this client", client);
+    }
 }
 
 /// The entry with the same key, otherwise the entry of the same caller. A further caller has none.

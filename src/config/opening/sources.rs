@@ -123,11 +123,12 @@ fn scheme(at: &mut Comparison<'_>, was: &SchemeCredentials, is: &SchemeCredentia
 }
 
 fn exchange(at: &mut Comparison<'_>, was: &ExchangeSettings, is: &ExchangeSettings) {
-    let ExchangeSettings { token_url, grant, client_id, client_secret: _, audience, scopes, actor } = was;
+    let ExchangeSettings { token_url, grant, client_id, client_secret: _, audience, resource, scopes, actor } = was;
     at.changed("exchange.token_url", token_url, &is.token_url);
     at.altered("exchange.grant", *grant != is.grant);
     at.changed("exchange.client_id", client_id, &is.client_id);
     at.changed("exchange.audience", audience, &is.audience);
+    at.changed("exchange.resource", resource, &is.resource);
     at.changed("exchange.scopes", scopes, &is.scopes);
     at.changed("exchange.actor", actor, &is.actor);
 }
@@ -183,6 +184,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         url,
         allow_networks,
         transport: _,
+        client_certificate: _,
         headers: _,
         headers_template,
         token: _,

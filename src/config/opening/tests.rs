@@ -72,6 +72,18 @@ const OPENING: &[(&str, &str, &[&str])] = &[
          server: {mcp: {public_url: 'https://g.example'}}",
         &["auth.broker.roles.x"],
     ),
+    (
+        "auth: {broker: {provider: oidc, issuer: 'https://a.example', client_id: c, client_secret: s}}\n\
+         server: {mcp: {public_url: 'https://g.example'}}",
+        "auth: {broker: {provider: oidc, issuer: 'https://a.example', client_id: c, client_secret: s, \
+         assertion_clients: {app: 0123456789abcdef0123456789abcdef}}}\nserver: {mcp: {public_url: 'https://g.example'}}",
+        &["auth.broker.assertion_clients"],
+    ),
+    (
+        "auth: {workloads: [{id: 'spiffe://a.example/x'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        "auth: {workloads: [{id: 'spiffe://a.example/*'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        &["auth.workloads"],
+    ),
     ("", "console: {roles: {viewer: [staff]}}", &["console.roles.viewer"]),
     ("", "console: {roles: {admin: [admin, operator]}}", &["console.roles.admin"]),
     (

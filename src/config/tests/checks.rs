@@ -241,6 +241,20 @@ fn every_rule_of_the_check_is_enforced() {
             "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: exchange, exchange: {client_id: a}}}}",
             "mcp.servers.a.exchange.token_url",
         ),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: exchange, exchange: {grant: id_jag, client_id: a, \
+             token_url: 'https://a.example/token'}}}}",
+            "mcp.servers.a.exchange.audience",
+        ),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: exchange, exchange: {client_id: a, resource: r, \
+             token_url: 'https://a.example/token'}}}}",
+            "mcp.servers.a.exchange.resource",
+        ),
+        (
+            "mcp: {servers: {a: {url: 'http://127.0.0.1:1/mcp', client_certificate: {certificate: /c, key: /k}}}}",
+            "mcp.servers.a.client_certificate",
+        ),
         ("mcp: {servers: {a: {command: x, max_text_tokens: 0}}}", "mcp.servers.a.max_text_tokens"),
         ("mcp: {servers: {a: {command: x, max_output_bytes: 0}}}", "mcp.servers.a.max_output_bytes"),
         (

@@ -48,6 +48,7 @@ fn the_settings_that_are_off_are_valid_too() {
         ("GUARD_KEY", "k"),
         ("SEKISHO_OIDC_SECRET", "s"),
         ("SEKISHO_BROKER_SECRET", "s"),
+        ("SEKISHO_APP_SECRET", of_cluster),
         ("SEKISHO_INTROSPECTION_SECRET", "s"),
         ("SEKISHO_CLUSTER_SECRET", of_cluster),
         ("SEKISHO_ACCEPTED_CLUSTER_SECRET", of_cluster),

@@ -23,7 +23,7 @@ use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::transport::program_sandbox::{ProgramSandbox, installer_of};
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_config::{Config, Identity, McpOAuth, McpPrefix, McpServerSettings};
-use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
+use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, OutboundError, Trust};
 use sekisho_process_sandbox::network::Connections;
 use sekisho_user_tokens::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
 use sekisho_user_tokens::{CredentialHeader, Provider, TokenExchange, TokenRequests, UserSource};
@@ -43,6 +43,8 @@ pub(super) enum Unusable {
     Domain(#[from] InvalidDomain),
     #[error(transparent)]
     Network(#[from] InvalidNetwork),
+    #[error("`client_certificate`: {0}")]
+    Certificate(#[from] OutboundError),
     #[error("`sandbox.network`: {0}")]
     SandboxHost(InvalidDomain),
     #[error("it has neither `command` nor `url`")]
@@ -106,7 +108,11 @@ impl McpServers {
             return Ok(self.outbound.clone());
         }
         let key = format!("mcp.servers.{name}.allow_networks");
-        Ok(self.outbound.for_source(&settings.allow_networks, &key)?)
+        let outbound = self.outbound.for_source(&settings.allow_networks, &key)?;
+        match &settings.client_certificate {
+            Some(files) => Ok(outbound.with_client_certificate(&files.certificate, &files.key)?),
+            None => Ok(outbound),
+        }
     }
 
     /// What makes the connections of a program in a sandbox.

@@ -29,7 +29,7 @@ async fn server(client: &CertifiedKey<rcgen::KeyPair>) -> (SocketAddr, ClientCon
             let (socket, _) = listener.accept().await.unwrap();
             let Ok(mut socket) = acceptor.accept(socket).await else { continue };
             let _ = socket.read(&mut [0; 1_024]).await;
-            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await;
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone").await;
         }
     });
     let trusting = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -56,4 +56,34 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it() {
 
     let missing = plain.with_client_certificate(&folder.path().join("none.pem"), &key).unwrap_err();
     assert!(missing.to_string().contains("none.pem"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_is_shown_with_its_key() {
+    let [client, stranger] = [(); 2].map(|()| generate_simple_self_signed(["client.example".to_owned()]).unwrap());
+    let (address, trusting) = server(&client).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("client.pem"), folder.path().join("client.key"));
+    // As agents do, so that nobody reads a half of it.
+    let replace = |file: &Path, pem: String| {
+        let next = folder.path().join("next");
+        std::fs::write(&next, pem).unwrap();
+        std::fs::rename(&next, file).unwrap();
+    };
+    replace(&certificate, client.cert.pem());
+    replace(&key, client.signing_key.serialize_pem());
+    let plain = Outbound::with(&loopback(), system_lookup(), &trusting).unwrap();
+    let certified = plain.with_client_certificate(&certificate, &key).unwrap();
+    let url = Url::parse(&format!("https://{address}/")).unwrap();
+    let is_answered = async || certified.send(request(url.clone())).await.is_ok();
+    assert!(is_answered().await);
+    replace(&certificate, stranger.cert.pem());
+    assert!(is_answered().await, "the last pair, as long as the key is of another certificate");
+    replace(&key, stranger.signing_key.serialize_pem());
+    assert!(!is_answered().await, "the server does not trust the new one");
+    replace(&key, client.signing_key.serialize_pem());
+    replace(&certificate, client.cert.pem());
+    assert!(is_answered().await, "the first one again");
+    std::fs::remove_file(&certificate).unwrap();
+    assert!(is_answered().await, "the last one");
 }

@@ -1,4 +1,5 @@
-//! Authorization codes: of each its digest, and its meaning, sealed. A row stays until no replay of the code can come any more.
+//! Authorization codes: of each its digest, and its meaning, sealed. A row stays until no replay of the code can come any more. So does
+//! the one of an identity assertion, which has no meaning to keep.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const CODE_TTL: Duration = Duration::from_secs(60);
 /// How long a replay of it is recognised.
 const REPLAY_TTL: Duration = Duration::from_secs(600);
 
-/// Codes of ten minutes. Only those who signed in at the provider have one.
+/// Codes of ten minutes, and as many assertions, which leave the codes of sign-ins their room. Only users of the provider have one.
 const MAX_CODES: i64 = 10_000;
 
 /// A code that a client presents.
@@ -31,7 +32,7 @@ pub struct PresentedCode {
 }
 
 impl BrokerStore {
-    /// Stores a code. False: there are too many.
+    /// Stores a code. False: there are too many, or it is stored already.
     pub async fn add_code(&self, digest: &str, session: &str, sealed: &str) -> Result<bool, StoreError> {
         retried(|| self.try_add_code(digest, session, sealed)).await
     }
@@ -44,7 +45,9 @@ impl BrokerStore {
         sqlx::query(AssertSqlSafe(ended)).execute(&mut *transaction).await.map_err(failed)?;
         let insert = format!(
             "INSERT INTO broker_codes (digest, session, sealed, valid_until, expires, presented)
-             SELECT $1, $2, $3, {now} + $4, {now} + $5, 0 WHERE (SELECT COUNT(*) FROM broker_codes) < $6"
+             SELECT $1, $2, $3, {now} + $4, {now} + $5, 0
+             WHERE (SELECT COUNT(*) FROM broker_codes WHERE (sealed = '') = ($3 = '')) < $6
+             ON CONFLICT (digest) DO NOTHING"
         );
         let added = sqlx::query(AssertSqlSafe(insert))
             .bind(digest)

@@ -14,7 +14,7 @@ use crate::{StoreError, retried};
 /// Sessions of all users.
 const MAX_SESSIONS: i64 = 100_000;
 
-/// Sessions of a user. For a further one the oldest ends.
+/// Sessions of a user. For a further one the next to expire ends: one of an assertion, before one that is refreshed.
 const MAX_SESSIONS_OF_USER: i64 = 50;
 
 /// A session that begins.
@@ -87,7 +87,7 @@ impl BrokerStore {
             .await
             .map_err(failed)?;
         let sql = "DELETE FROM broker_sessions WHERE subject = $1 AND id <> $2 AND id NOT IN
-                   (SELECT id FROM broker_sessions WHERE subject = $1 AND id <> $2 ORDER BY created DESC, id LIMIT $3)";
+                   (SELECT id FROM broker_sessions WHERE subject = $1 AND id <> $2 ORDER BY expires DESC, id LIMIT $3)";
         let oldest = sqlx::query(sql).bind(new.subject).bind(new.id).bind(MAX_SESSIONS_OF_USER - 1);
         oldest.execute(&mut *transaction).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;

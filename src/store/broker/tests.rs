@@ -32,6 +32,8 @@ async fn a_code_is_presented_once_and_a_session_begins_with_one_of_these_alone()
     let replayed = store.present_code("f1").await.unwrap().unwrap();
     assert_eq!((replayed.is_valid, replayed.is_replay, &*replayed.session), (false, true, "s1"));
     assert_eq!(store.present_code("unknown").await.unwrap(), None);
+    assert!(!store.add_code("f1", "s9", "sealed").await.unwrap(), "an assertion that was presented before");
+    assert_eq!(store.present_code("f1").await.unwrap().unwrap().session, "s1");
     // A replay that comes before the session begins keeps it from beginning.
     assert!(store.add_code("f2", "s2", "sealed").await.unwrap());
     for _ in 0..2 {
@@ -56,14 +58,18 @@ async fn of_two_refreshes_with_one_token_one_replaces_it() {
 }
 
 #[tokio::test]
-async fn the_oldest_session_of_a_user_ends_for_a_further_one() {
+async fn the_next_session_of_a_user_to_expire_ends_for_a_further_one() {
     let store = test_store().await.broker();
+    assert!(store.add_code("kept", "kept", "sealed").await.unwrap());
+    store.present_code("kept").await.unwrap();
+    let lasting = NewBrokerSession { lifetime: 30 * DAY, ..session("kept", "kept") };
+    assert!(store.start_session(lasting).await.unwrap());
     let names: Vec<_> = (0..60).map(|n| (format!("s{n:02}"), format!("f{n:02}"))).collect();
     for (id, family) in &names {
         assert!(started(&store, id, family).await);
     }
     let sessions = store.sessions(Some("acme"), "", 100).await.unwrap();
-    assert_eq!(sessions.len(), 50);
+    assert_eq!((sessions.len(), &*sessions[0].id), (50, "kept"));
     let page = store.sessions(None, &sessions[9].id, 5).await.unwrap();
     assert_eq!((page.len(), &page[0].id), (5, &sessions[10].id));
 }

@@ -146,7 +146,12 @@ impl Provider {
 
     /// A token with its key.
     pub(super) fn sign(&self, claims: &Value) -> String {
-        let header = Header { kid: Some("k".into()), typ: Some("JWT".into()), ..Header::new(Algorithm::RS256) };
+        self.sign_as("JWT", claims)
+    }
+
+    /// A token of another type.
+    pub(super) fn sign_as(&self, typ: &str, claims: &Value) -> String {
+        let header = Header { kid: Some("k".into()), typ: Some(typ.into()), ..Header::new(Algorithm::RS256) };
         encode(&header, claims, &self.key).unwrap()
     }
 
@@ -214,6 +219,13 @@ impl Provider {
         }
         let mut behaviour = self.behave();
         behaviour.exchanges.push(form.clone());
+        if form["grant_type"] == "urn:ietf:params:oauth:grant-type:token-exchange" {
+            let number = behaviour.exchanges.len();
+            drop(behaviour);
+            return self
+                .assertion(form, number)
+                .map_or_else(|| refused("invalid_grant"), |given| Json(given).into_response());
+        }
         if form.contains_key("resource") {
             return refused("invalid_target");
         }
@@ -254,6 +266,25 @@ impl Provider {
             answer["refresh_token"] = next.into();
         }
         Json(answer).into_response()
+    }
+
+    /// An identity assertion for an ID token that it signed for the gateway (RFC 8693). The upstreams know the gateway by an id of their own.
+    fn assertion(&self, form: &Parameters, number: usize) -> Option<Value> {
+        let kind = |name: &str| form.get(name)?.strip_prefix("urn:ietf:params:oauth:token-type:");
+        let kinds = [kind("subject_token_type")?, kind("requested_token_type")?];
+        let payload = form["subject_token"].split('.').nth(1)?;
+        let signed: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        if kinds != ["id_token", "id-jag"] || signed["aud"] != CLIENT || self.sign(&signed) != form["subject_token"] {
+            return None;
+        }
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let mut claims = json!({"aud": form["audience"], "resource": form["resource"], "client_id": "app-at-the-provider",
+            "jti": format!("assertion-{number}"), "iat": now, "exp": now + 300});
+        for name in ["iss", "sub", "email", "roles"] {
+            claims[name] = signed[name].clone();
+        }
+        Some(json!({"access_token": self.sign_as("oauth-id-jag+jwt", &claims), "token_type": "N_A", "expires_in": 300,
+            "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag"}))
     }
 
     fn keys(&self) -> Value {

@@ -256,6 +256,7 @@ fn cached_access_keeps_no_token_of_a_caller() {
             subject: "alice".to_owned(),
             audiences: Vec::new(),
             expires: 0,
+            session: None,
         };
         Arc::new(Caller::new("alice", "acme", Vec::new()).with_token(token))
     };

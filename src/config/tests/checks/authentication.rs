@@ -1,6 +1,7 @@
 //! Who may call: issuers, keys, and servers that others reach.
 
 use super::*;
+use sekisho_core::spiffe_id::SpiffeId;
 
 #[test]
 fn a_reachable_server_requires_authentication() {
@@ -71,8 +72,50 @@ fn an_authorization_server_has_addresses_and_lifetimes_within_bounds() {
         ("issuer: 'https://accounts.google.com', redirects: ['https://*']", own),
         ("issuer: 'https://accounts.google.com', redirects: ['https://*.app.example/*']", own),
         ("issuer: 'https://accounts.google.com', redirects: ['app.example/callback']", own),
+        ("issuer: 'https://accounts.google.com', assertion_clients: {app: short}", own),
+        ("issuer: 'https://accounts.google.com', assertion_clients: {'': 0123456789abcdef0123456789abcdef}", own),
     ] {
         assert!(with(broker, mcp).is_err(), "{broker} {mcp}");
+    }
+}
+
+#[test]
+fn workloads_are_of_one_trust_domain_whose_authorities_are_known() {
+    let with = |workloads: &str, tls: &str| {
+        load(&format!("auth: {{workloads: [{workloads}]}}\nserver: {{tls: {{certificate: /c, key: /k{tls}}}}}"))
+    };
+    let known = ", client_ca: /a";
+    let config =
+        with("{id: 'spiffe://a.example/x', roles: [y]}, {id: 'spiffe://a.example/z/*', tenant: t}", known).unwrap();
+    assert!(config.auth.has_credentials());
+    let fits = |text: &str| {
+        let workload = SpiffeId::parse(text).unwrap();
+        config.auth.workloads.iter().position(|entry| entry.fits(&workload))
+    };
+    for (workload, entry) in [
+        ("spiffe://a.example/x", Some(0)),
+        ("spiffe://a.example/x/y", None),
+        ("spiffe://a.example/xy", None),
+        ("spiffe://a.example/z/1", Some(1)),
+        ("spiffe://a.example/z/1/2", Some(1)),
+        ("spiffe://a.example/z", None),
+        ("spiffe://a.example/zz/1", None),
+        ("spiffe://b.example/z/1", None),
+    ] {
+        assert_eq!(fits(workload), entry, "{workload}");
+    }
+    for (workloads, tls) in [
+        ("{id: 'spiffe://a.example/x'}", ""),
+        ("{id: 'spiffe://a.example/x'}, {id: 'spiffe://b.example/x'}", known),
+        ("{id: 'spiffe://a.example'}", known),
+        ("{id: 'spiffe://*/x'}", known),
+        ("{id: 'spiffe://a.example/x*'}", known),
+        ("{id: 'spiffe://a.example/*/x'}", known),
+        ("{id: '*'}", known),
+        ("{id: 'spiffe://a.example/x', roles: ['']}", known),
+        ("{id: 'spiffe://a.example/x', tenant: ''}", known),
+    ] {
+        assert!(with(workloads, tls).is_err(), "{workloads} {tls}");
     }
 }
 
