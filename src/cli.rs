@@ -224,19 +224,19 @@ enum Command {
     },
     /// List which callers used which tools on which days at a running gateway, and at which cost: `sekisho usage --days 7`.
     Usage(usage::UsageCommand),
-    /// List and change tenants: what their agents may use.
+    /// List and change tenants, and what their agents may use: `sekisho tenants add acme '{"models": ["fast"]}'`.
     #[cfg(feature = "agent")]
     Tenants {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
     },
-    /// List and change the names of models.
+    /// List and change the names of models: `sekisho models add fast '{"profile": "openai"}'`.
     #[cfg(feature = "agent")]
     Models {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
     },
-    /// List and change skills.
+    /// List and change skills: `sekisho skills add pdf '{"description": "…", "instructions": "…"}'`.
     #[cfg(feature = "agent")]
     Skills {
         #[command(subcommand)]

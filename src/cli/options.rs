@@ -7,7 +7,7 @@ use clap::Args;
 use url::Url;
 
 use super::{Exit, present};
-use sekisho_config::{Config, ConfigError, Environment};
+use sekisho_config::{Config, ConfigError, ConfigLocation, Environment};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Common {
@@ -25,14 +25,22 @@ pub(super) struct Common {
 
 pub(super) fn server_address(text: &str) -> Result<Url, String> {
     let parsed = text.parse::<Url>().ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    parsed.ok_or_else(|| "it is not an http or https address; write it like http://127.0.0.1:8080".to_owned())
+    let url = parsed.ok_or("it is not an http or https address; write it like http://127.0.0.1:8080")?;
+    match url.path().trim_end_matches('/').ends_with("/mcp") {
+        true => Err("it is the address for MCP; leave out /mcp, as in http://127.0.0.1:8080".to_owned()),
+        false => Ok(url),
+    }
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:8080".to_owned())
 }
 
 /// Settings of the command line that override the configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct ServeOptions {
-    /// The address to listen on.
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// The address to listen on, in place of `server.listen` of the configuration (127.0.0.1:8080 by default).
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     pub(super) listen: Option<SocketAddr>,
     /// Serve only commands of this user, over the Unix socket in the state directory, and end 60 seconds after the last
     /// of them. `sekisho mcp serve` starts this by itself.
@@ -77,12 +85,22 @@ pub(super) fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result
     if let Some(prefix) = &options.mcp.mcp_prefix {
         environment.set("SEKISHO_MCP_PREFIX", prefix.as_str());
     }
-    let config = Config::load(file, &environment)?.refuse_empty_file()?;
+    let config = Config::load(file, &environment).map_err(|errors| of_options(errors, options))?.refuse_empty_file()?;
     // In code it has a default in the working directory, which no operator would look at.
     match config.state_directory {
         Some(_) => Ok(config),
         None => Err(vec![ConfigError::without_state_directory()]),
     }
+}
+
+/// The errors, with the option in place of the variable that it sets.
+fn of_options(mut errors: Vec<ConfigError>, options: &ServeOptions) -> Vec<ConfigError> {
+    for error in errors.iter_mut().filter(|_| options.listen.is_some()) {
+        if error.place == ConfigLocation::Variable("SEKISHO_LISTEN".to_owned()) {
+            error.place = ConfigLocation::Setting("--listen".to_owned());
+        }
+    }
+    errors
 }
 
 /// One line for each error.
