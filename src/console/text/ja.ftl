@@ -354,7 +354,7 @@ path-total = 各段階の合計 { $took }
 calls-own = 自分の呼び出しです。
 calls-tenant = テナント { $tenant } の呼び出しです。
 calls-all = すべてのテナントの呼び出しです。
-calls-none = 該当する呼び出しが索引にありません。
+calls-none = 呼び出しがまだないか、条件に合うものがありません。
 calls-try = ツールを試す
 calls-none-of-tool = 索引にありません。
 calls-older = 以前
@@ -498,7 +498,10 @@ figure-refused = 拒否
 figure-times = p50 / p95 / p99
 figure-spent = 料金
 tools-state = ツール { $count } 個のうち { $usable } 個を使えます。
-tools-tokens = すべてのツールの一覧は、モデルの約 { $whole } トークンを使います。server.mcp.tools: auto では最大 { $auto } トークンになり、{ $saved } トークンを節約できます。
+tools-tokens = { $saved ->
+    [0] すべてのツールの一覧は、モデルの約 { $whole } トークンを使います。
+   *[other] すべてのツールの一覧は、モデルの約 { $whole } トークンを使います。server.mcp.tools: auto では最大 { $auto } トークンになり、{ $saved } トークンを節約できます。
+}
 tools-count = { $count } 個
 try-problems = { $n } 個の引数に誤りがあります：
 calls-state = { $count } 件、うち拒否 { $refused } 件。
@@ -652,7 +655,7 @@ connect-sign-in = キーの代わりにサインインする場合
 connect-shell = シェルで：
 connect-claude-desktop = claude_desktop_config.json に（sekisho が PATH に必要です）：
 connect-cursor = ~/.cursor/mcp.json、またはプロジェクトの .cursor/mcp.json に：
-connect-vscode = .vscode/mcp.json に。VS Code が一度だけキーを尋ねて保存します：
+connect-vscode = .vscode/mcp.json に。キーが必要な場合は、VS Code が一度だけ尋ねて保存します：
 connect-codex = ~/.codex/config.toml に：
 connect-open-webui = 環境変数に。ツールを使うエージェントと話します：
 plans-state = 実行中の計画 { $running } 件、承認待ち { $waiting } 件。
