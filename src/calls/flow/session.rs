@@ -1,4 +1,4 @@
-//! The values of one session: what was read and declared, and what of it is in the store.
+//! The values of one session: texts that were read or declared, and their state in the store.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
