@@ -31,14 +31,14 @@ impl StageVerdict {
     }
 
     fn stops(stage: Stage, error: &CallError) -> Self {
-        let mut told: Vec<_> = error.details().iter().map(|detail| detail.message.clone()).collect();
-        let is_summary = error.code() == ErrorCode::InvalidArguments && !told.is_empty();
+        let mut messages: Vec<_> = error.details().iter().map(|detail| detail.message.clone()).collect();
+        let is_summary = error.code() == ErrorCode::InvalidArguments && !messages.is_empty();
         let because = if is_summary {
-            format!("{}: {}", error.code().as_str(), told.join("; "))
+            format!("{}: {}", error.code().as_str(), messages.join("; "))
         } else {
-            told.retain(|detail| !error.message().contains(detail));
-            told.insert(0, error.to_string());
-            told.join("; ")
+            messages.retain(|detail| !error.message().contains(detail));
+            messages.insert(0, error.to_string());
+            messages.join("; ")
         };
         Self { stage, passes: Some(false), because }
     }
