@@ -167,7 +167,8 @@ fn accepted_because(tool: &Tool, checked: &Checked) -> String {
 
 fn add_findings(because: &mut String, findings: &[TransformFinding]) {
     for TransformFinding { rule, path, count, .. } in findings {
-        because.push_str(&format!("; the rule `{rule}` of tools.transform changes {count} values at {path}"));
+        let noun = if *count == 1 { "value" } else { "values" };
+        because.push_str(&format!("; the rule `{rule}` of tools.transform changes {count} {noun} at {path}"));
     }
 }
 
