@@ -35,6 +35,7 @@ mod mcp_inspect;
 mod mcp_login;
 mod mcp_servers;
 mod observe;
+mod options;
 mod overview;
 mod policy;
 mod present;
@@ -53,15 +54,13 @@ mod target;
 mod tools;
 mod usage;
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use url::Url;
 
-use sekisho_config::{Config, ConfigError, Environment};
+use self::options::{Common, McpOptions, ServeOptions, describe, load_config, server_address, with_config};
 
 /// A gateway for AI agents' tool calls: every call passes the same checks and gets a receipt.
 ///
@@ -75,50 +74,6 @@ pub struct Cli {
     /// Without one: the state of the gateway on this machine.
     #[command(subcommand)]
     command: Option<Command>,
-}
-
-#[derive(Debug, Clone, Args)]
-struct Common {
-    /// The configuration file; without it the defaults apply.
-    #[arg(long, short, global = true, env = "SEKISHO_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Use the running gateway at this URL instead of this process; also set by SEKISHO_SERVER. Its key is read from
-    /// SEKISHO_API_KEY. Commands that work only on this machine refuse the option.
-    #[arg(long, global = true, value_name = "URL", value_parser = server_address)]
-    server: Option<Url>,
-    /// Print JSON, for scripts.
-    #[arg(long, global = true)]
-    json: bool,
-}
-
-fn server_address(text: &str) -> Result<Url, String> {
-    let parsed = text.parse::<Url>().ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    parsed.ok_or_else(|| "it is not an http or https address; write it like http://127.0.0.1:8080".to_owned())
-}
-
-/// Settings of the command line that override the configuration.
-#[derive(Debug, Clone, Default, Args)]
-struct ServeOptions {
-    /// The address to listen on.
-    #[arg(long, value_name = "ADDR:PORT")]
-    listen: Option<SocketAddr>,
-    /// Serve only commands of this user, over the Unix socket in the state directory, and end 60 seconds after the last
-    /// of them. `sekisho mcp serve` starts this by itself.
-    #[arg(long, conflicts_with = "listen")]
-    on_demand: bool,
-    #[command(flatten)]
-    mcp: McpOptions,
-}
-
-/// MCP servers of the command line.
-#[derive(Debug, Clone, Default, Args)]
-struct McpOptions {
-    /// An `mcpServers` file of another program, used unchanged; no configuration is required.
-    #[arg(long, global = true, value_name = "FILE")]
-    mcp_config: Vec<PathBuf>,
-    /// Whether the names of MCP servers are prefixes of their tools' names.
-    #[arg(long, global = true, value_name = "always|never")]
-    mcp_prefix: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -271,19 +226,19 @@ enum Command {
     },
     /// List which callers used which tools on which days at a running gateway, and at which cost: `sekisho usage --days 7`.
     Usage(usage::UsageCommand),
-    /// List and change tenants: what their agents may use.
+    /// List and change tenants, and what their agents may use: `sekisho tenants add acme '{"models": ["fast"]}'`.
     #[cfg(feature = "agent")]
     Tenants {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
     },
-    /// List and change the names of models.
+    /// List and change the names of models: `sekisho models add fast '{"profile": "openai"}'`.
     #[cfg(feature = "agent")]
     Models {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
     },
-    /// List and change skills.
+    /// List and change skills: `sekisho skills add pdf '{"description": "…", "instructions": "…"}'`.
     #[cfg(feature = "agent")]
     Skills {
         #[command(subcommand)]
@@ -380,43 +335,6 @@ pub fn main() -> ExitCode {
         Command::Skills { command } => resources::run(&common, resources::Kind::Skills, &command.unwrap_or_default()),
     };
     exit.into()
-}
-
-/// Loads the configuration, or prints each error with its location.
-fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
-    match load_config(common.config.as_deref(), &ServeOptions::default()) {
-        Ok(config) => run(config),
-        Err(errors) => {
-            present::problem(&describe(&errors));
-            Exit::Misconfigured
-        }
-    }
-}
-
-/// The file's configuration, with the process's environment and the command line applied.
-fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Vec<ConfigError>> {
-    let mut environment = Environment::of_process(file).map_err(|error| vec![error])?;
-    if let Some(address) = options.listen {
-        environment.set("SEKISHO_LISTEN", address.to_string());
-    }
-    if !options.mcp.mcp_config.is_empty() {
-        let files: Vec<_> = options.mcp.mcp_config.iter().map(|file| file.to_string_lossy()).collect();
-        environment.set("SEKISHO_MCP_CONFIG", files.join(","));
-    }
-    if let Some(prefix) = &options.mcp.mcp_prefix {
-        environment.set("SEKISHO_MCP_PREFIX", prefix.as_str());
-    }
-    let config = Config::load(file, &environment)?.refuse_empty_file()?;
-    // In code it has a default in the working directory, which no operator would look at.
-    match config.state_directory {
-        Some(_) => Ok(config),
-        None => Err(vec![ConfigError::without_state_directory()]),
-    }
-}
-
-/// One line for each error.
-fn describe(errors: &[impl ToString]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

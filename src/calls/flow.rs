@@ -7,6 +7,7 @@
 mod history;
 mod past;
 mod report;
+mod session;
 mod sessions;
 mod stored;
 

@@ -15,7 +15,10 @@ use super::failure::Failure;
 use super::gateway_servers::GatewayServers;
 use super::import::{self, Import};
 use super::{Common, Exit, local_gateway, present, tools};
-use sekisho_config::{Config, Environment, PreparedServer, TOOL_FILE_RULE, is_tool_file, mcp_file, prepared_server};
+use sekisho_config::{
+    Config, Environment, PreparedServer, TOOL_FILE_RULE, is_tool_file, mcp_file, prepared_names, prepared_server,
+};
+use sekisho_core::nearest_name::misspelled_name;
 use sekisho_outbound::{AddressGuard, DomainList};
 
 #[derive(Debug, Args)]
@@ -233,7 +236,9 @@ fn missing_program(program: &str, environment: &Environment) -> Option<String> {
     } else if Path::new(program).is_dir() {
         format!("{program} is a folder: name a program, a file or a URL")
     } else {
-        format!("the program {program} does not exist: install it, or write its whole path")
+        let meant = misspelled_name(program, prepared_names());
+        let meant = meant.map(|name| format!("; did you mean the prepared server `{name}`?")).unwrap_or_default();
+        format!("the program {program} does not exist: install it, or write its whole path{meant}")
     })
 }
 
@@ -377,6 +382,7 @@ mod tests {
             ("sh", None),
             ("/bin/sh", None),
             ("no-such-program", Some("install it")),
+            ("githb", Some("did you mean the prepared server `github`?")),
             ("/bin/no-such-program", Some("install it")),
             ("sh -c true", Some("leave out the quotes")),
             ("/bin", Some("/bin is a folder")),

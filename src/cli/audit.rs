@@ -244,7 +244,8 @@ fn show(common: &Common, mut origin: Value, name: &str, verified: &Verified) {
         return;
     }
     let chain = if damages.is_empty() { "the chain is intact" } else { "each chain is intact" };
-    present::line(&format!("{name}: {lines} lines in {segments} segments, {chain}"));
+    let (counted_lines, segments) = (present::counted(lines, "line"), present::counted(segments, "segment"));
+    present::line(&format!("{name}: {counted_lines} in {segments}, {chain}"));
     if *removed_lines > 0 {
         present::line(&format!(
             "{removed_lines} lines before them were removed, as the trail states (audit.retention_days)"

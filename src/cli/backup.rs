@@ -28,7 +28,7 @@ pub(super) fn restore(common: &Common, file: &Path) -> Exit {
         let folder = config.state_directory();
         if restored.is_ok() && config.secrets.key.is_none() {
             present::info(&format!(
-                "copy `secrets.key` of the old state directory to {}: a backup does not have it, and without it what it sealed \
+                "copy `secrets.key` of the old state directory to {}, if it has one: a backup does not have it, and without it what it sealed \
                  is lost (calls that wait for approval, large results, sign-ins)",
                 folder.display()
             ));

@@ -145,12 +145,14 @@ pub(super) fn explain(reply: &Value) -> String {
 }
 
 /// The commands for routes that messages name, with the id between the two parts of the route, if there is one.
-const COMMANDS: [(&str, &str, &str); 3] = [
+const COMMANDS: [(&str, &str, &str); 5] = [
     (
         "GET /tools/list lists the tools",
         "",
         "`sekisho tools` lists the tools, and `--role` calls one that needs a role",
     ),
+    ("`GET /approvals` lists", "", "`sekisho approvals` lists"),
+    ("`GET /api/conversations` lists", "", "`sekisho conversations` lists"),
     ("POST /runs/", "/resume", "`sekisho runs resume"),
     ("POST /runs/", "/settle", "`sekisho runs settle"),
 ];
@@ -201,6 +203,8 @@ mod tests {
                 "resume it with POST /runs/r-1/resume: it goes on",
                 "resume it with `sekisho runs resume r-1`: it goes on",
             ),
+            ("none: `GET /approvals` lists yours", "none: `sekisho approvals` lists yours"),
+            ("none; `GET /api/conversations` lists yours", "none; `sekisho conversations` lists yours"),
             ("settle it with POST /runs/r-1/settle", "settle it with `sekisho runs settle r-1`"),
             ("the text of POST /runs/ is no route", "the text of POST /runs/ is no route"),
             ("nothing to change", "nothing to change"),

@@ -161,7 +161,10 @@ impl Remote {
 
     fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, Unanswered> {
         let answer = self.runtime.block_on(self.gateway.ask(question));
-        answer.map_err(|problem| unusable(self.gateway.server(), &problem))
+        answer.map_err(|problem| {
+            let next = "check the address, and that `sekisho serve` runs there";
+            unusable(self.gateway.server(), &format!("{problem}; {next}"))
+        })
     }
 }
 

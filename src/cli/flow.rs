@@ -86,7 +86,7 @@ fn show(command: &FlowCommand, answer: &Value) -> Exit {
 
 fn row_of_tool(tool: &Value) -> Vec<String> {
     let secrecy = texts(&tool["secrecy"], ", ");
-    vec![text(tool, "tool"), text(tool, "trust"), secrecy, text(tool, "sink"), texts(&tool["why"], " ")]
+    vec![text(tool, "tool"), text(tool, "trust"), secrecy, text(tool, "sink"), texts(&tool["why"], "; ")]
 }
 
 fn report(answer: &Value) {

@@ -1,5 +1,6 @@
 //! Output for people and for scripts.
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -188,6 +189,13 @@ pub(super) fn progress(text: &'static str) -> ProgressBar {
     let progress = ProgressBar::new_spinner().with_message(text);
     progress.enable_steady_tick(Duration::from_millis(100));
     progress
+}
+
+/// A number of things, such as `2 tools`.
+pub(super) fn counted(number: &dyn fmt::Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// An error message, on standard error.

@@ -29,7 +29,7 @@ pub(super) enum ResourceCommand {
         /// Its name.
         name: String,
     },
-    /// Add one: `sekisho tenants add acme '{"models": ["haiku"]}'`.
+    /// Add one.
     Add {
         /// Its name.
         name: String,
@@ -37,7 +37,7 @@ pub(super) enum ResourceCommand {
         #[arg(default_value = "{}", value_name = "JSON")]
         settings: String,
     },
-    /// Replace one that is not of the configuration.
+    /// Replace the settings of one that was added. One of the configuration is changed there.
     Change {
         /// Its name.
         name: String,
@@ -45,7 +45,7 @@ pub(super) enum ResourceCommand {
         #[arg(value_name = "JSON")]
         settings: String,
     },
-    /// Remove one that is not of the configuration.
+    /// Remove one that was added. One of the configuration is removed there.
     Remove {
         /// Its name.
         name: String,
@@ -60,7 +60,7 @@ pub(super) fn run(common: &Common, kind: Kind, command: &ResourceCommand) -> Exi
         }
         Err(Problem::Unanswered(unanswered)) => Err(unanswered),
         Ok(answer) if common.json => Ok(present::json(&answer)),
-        Ok(answer) => Ok(show(command, &answer)),
+        Ok(answer) => Ok(show(kind, command, &answer)),
     })
 }
 
@@ -122,10 +122,11 @@ impl Kind {
     }
 }
 
-fn show(command: &ResourceCommand, answer: &Value) -> Exit {
+fn show(kind: Kind, command: &ResourceCommand, answer: &Value) -> Exit {
     let done = match (command, answer) {
         (_, Value::Array(items)) if items.is_empty() => {
-            present::info("none are stored: the command `add` stores one");
+            let kind = kind.path();
+            present::info(&format!("no {kind}: `sekisho {kind} add` adds one"));
             return Exit::Done;
         }
         (_, Value::Array(items)) => {

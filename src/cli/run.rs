@@ -121,11 +121,15 @@ fn write(text: &str, output: Option<&Path>) -> Exit {
     }
 }
 
+fn read_file(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file)
+        .map_err(|problem| format!("{} cannot be read: {problem}; check the path and its permissions", file.display()))
+}
+
 /// Errors: the file cannot be read, or a change is none.
 fn replay(common: &Common, identity: &Identity, options: &ReplayOptions) -> Result<Exit, String> {
     let name = options.file.display();
-    let text =
-        std::fs::read_to_string(&options.file).map_err(|problem| format!("{name}: cannot be read: {problem}"))?;
+    let text = read_file(&options.file)?;
     let text = match opened(common, identity, text) {
         Ok(text) => text,
         Err(exit) => return Ok(exit),
@@ -196,9 +200,7 @@ impl ChangedCall {
         let call = call.strip_prefix("call=").ok_or_else(wrong)?.to_owned();
         let output = output.strip_prefix("output=").ok_or_else(wrong)?;
         let output = match output.strip_prefix('@') {
-            Some(file) => {
-                std::fs::read_to_string(file).map_err(|problem| format!("{file}: cannot be read: {problem}"))?
-            }
+            Some(file) => read_file(Path::new(file))?,
             None => output.to_owned(),
         };
         Ok(Self { call, output })

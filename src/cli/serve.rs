@@ -173,10 +173,13 @@ pub(super) fn with_gateway(
         };
         match Gateway::with_lock(config, Vec::new(), lock).await {
             Ok(gateway) => {
+                // A server that is installed first takes a minute.
+                let progress = present::progress("asking MCP servers and reading documents");
                 match tool {
                     Some(tool) => offer_tool(&gateway, tool).await,
                     None => offer_all_tools(&gateway).await,
                 }
+                progress.finish_and_clear();
                 let exit = run(Arc::clone(&gateway)).await;
                 gateway.close().await;
                 exit

@@ -158,16 +158,12 @@ fn beside_tools(server: &ServerNames) -> Option<String> {
     if !server.prompts.is_empty() {
         let more = if server.prompts.len() > MAX_NAMED { ", …" } else { "" };
         let named = server.prompts.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-        kinds.push(format!("{} ({named}{more})", counted(server.prompts.len(), "prompt")));
+        kinds.push(format!("{} ({named}{more})", present::counted(&server.prompts.len(), "prompt")));
     }
     if server.resources > 0 {
-        kinds.push(counted(server.resources, "resource"));
+        kinds.push(present::counted(&server.resources, "resource"));
     }
     (!kinds.is_empty()).then(|| format!("it also has {}: clients use them over MCP", kinds.join(" and ")))
-}
-
-fn counted(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// Why some of them need a role, and how to open one.

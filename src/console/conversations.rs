@@ -121,7 +121,7 @@ fn show(
             "status" => Some(status(texts, conversation)),
             _ => None,
         },
-        ..Table::new(&texts, "nav-conversations", ("conversations-none", "POST /api/conversations"))
+        ..Table::new(&texts, "nav-conversations", ("conversations-none", "sekisho conversations create"))
     };
     let address = |after: &str| with_query("/console/conversations", [("after", after)]);
     frame::page(

@@ -159,7 +159,7 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
         &html! {
             (filters(&texts, wanted))
             (chart(&texts, wanted.by, usage))
-            @if sums.is_empty() { div.empty { p { (texts.get("costs-none")) } p { code { "GET /admin/usage" } } } }
+            @if sums.is_empty() { div.empty { p { (texts.get("costs-none")) } p { code { "sekisho usage" } } } }
             @else if wanted.by == By::Model {
                 (table_of_models(&texts, shown_models.entries))
                 (shown_models.links(&texts, |page| wanted.address(page)))

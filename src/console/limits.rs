@@ -91,16 +91,14 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, Found { rules, levels
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
     let meter = |level: &LevelBody| html! { div.bar { (chart::meter(&texts.get("limits-used"), used(level))) } };
     let rule_table =
-        Table { cell: rule_cell, ..Table::new(&texts, "limits-rules", ("overview-nothing", "GET /limits")) };
+        Table { cell: rule_cell, ..Table::new(&texts, "limits-rules", ("overview-nothing", "sekisho limits")) };
     let rate_table = Table {
         cell: rate_cell,
         action: Some(("limits-used", &meter)),
-        ..Table::new(&texts, "limits-rates", ("limits-full", "GET /limits"))
+        ..Table::new(&texts, "limits-rates", ("limits-full", "sekisho limits"))
     };
-    let budget_table = Table {
-        cell: budget_cell,
-        ..Table::new(&texts, "overview-budgets", ("overview-nothing", "GET /admin/limits"))
-    };
+    let budget_table =
+        Table { cell: budget_cell, ..Table::new(&texts, "overview-budgets", ("overview-nothing", "sekisho limits")) };
     frame::page(
         visit,
         Some(Section::Limits),

@@ -248,7 +248,7 @@ fn rules(texts: &Texts, summary: &PolicySummary, question: &Question) -> Markup 
 fn decided(texts: &Texts, decisions: &[DecisionCount], question: &Question) -> Markup {
     let table = Table {
         cell: |texts, decision: &DecisionCount, column| (column.name == "code").then(|| code(texts, decision.code)),
-        ..Table::new(texts, "policies-decisions", ("policies-undecided", "GET /admin/policies"))
+        ..Table::new(texts, "policies-decisions", ("policies-undecided", "sekisho call TOOL"))
     };
     let address = |page| question.address(question.page, page);
     html! {

@@ -82,7 +82,7 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[ServerBody]) -> Markup {
         fill,
         link: Some(|server: &ServerBody| path_of(server.kind, &server.name)),
         cell,
-        ..Table::new(&texts, "nav-servers", ("servers-none", "sekisho mcp add NAME -- COMMAND"))
+        ..Table::new(&texts, "nav-servers", ("servers-none", "sekisho add SOURCE"))
     };
     frame::page(
         visit,

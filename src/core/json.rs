@@ -41,14 +41,18 @@ const OBJECT_BYTES: usize = 384;
 
 /// Where and why a text is not accepted as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{message} (line {line}, column {column})")]
+#[error("{message}{}", place(*line, *column))]
 pub struct InvalidJson {
     pub message: String,
-    /// Counted from 1.
+    /// Counted from 1; 0 for a value that was read before.
     pub line: usize,
     /// In bytes, counted from 1; 0 when the error is at the preceding line break.
     pub column: usize,
     pub kind: InvalidJsonKind,
+}
+
+fn place(line: usize, column: usize) -> String {
+    if line == 0 { String::new() } else { format!(" (line {line}, column {column})") }
 }
 
 /// The reason why a text is refused.

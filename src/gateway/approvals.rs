@@ -199,7 +199,13 @@ impl CallApprovals {
     /// their tenant.
     /// Errors: `not_found`, `overloaded` when the store cannot be read.
     pub async fn find(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
-        let approval = self.pipeline.approvals.find(id).await?;
+        // The same sentence for both: nobody learns which ids exist.
+        let unknown = || {
+            let message = "there is no such approval, or it is not yours to see: `GET /approvals` lists those that are";
+            CallError::new(ErrorCode::NotFound, message)
+        };
+        let found = self.pipeline.approvals.find(id).await;
+        let approval = found.map_err(|error| if error.code() == ErrorCode::NotFound { unknown() } else { error })?;
         let is_visible = match self.reach_of(caller) {
             Reach::Own => approval.caller_key == *caller.key,
             Reach::Tenant => approval.tenant == *caller.tenant,
@@ -207,7 +213,7 @@ impl CallApprovals {
         };
         match is_visible {
             true => Ok((approval, caller.has_role(APPROVER))),
-            false => Err(CallError::new(ErrorCode::NotFound, "there is no such approval, or it is not yours to see")),
+            false => Err(unknown()),
         }
     }
 

@@ -204,7 +204,7 @@ impl Gateway {
     /// Tells load balancers and clients that others are to serve the next requests; requests that still arrive are
     /// served.
     pub fn leave(&self) {
-        self.readiness.refuse_calls("shutdown", "the gateway is shutting down");
+        self.readiness.leave();
         self.leaving.cancel();
     }
 

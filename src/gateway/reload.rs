@@ -176,17 +176,7 @@ impl Gateway {
         let own = OwnTools { python: &python, components: &own_components };
         self.configuration_notes.refuse_misspelled(&config, &snapshot, &collections, own)?;
         let authenticator = self.keys.next_authenticator(&config, &self.outbound).await?;
-        self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
-        self.pipeline.budget.reconfigure(&config.budget);
-        self.pipeline.budget.limit_by_rules(&config.limits.rules);
-        self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
-        self.pipeline.retries.reconfigure(&config.execution);
-        self.pipeline.replies.reconfigure(&config.session);
-        self.pipeline.results.reconfigure(&config.results);
-        self.pipeline.approvals.reconfigure(&config.approvals);
-        self.pipeline.guards.reconfigure(&config.tools.guards);
-        self.pipeline.flow.reconfigure(&config);
-        self.pipeline.sessions.reconfigure(&config.session);
+        self.reconfigure_stages(&config)?;
         if self.tool_offer.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
             let before = self.tool_offer.lock.load();
             let audit = &self.pipeline.settlement.audit;
@@ -214,6 +204,22 @@ impl Gateway {
         self.configuration.replace(config);
         self.configuration_notes.look_for_unknown_names();
         self.collections.fetch_soon();
+        Ok(())
+    }
+
+    /// Errors: the limits cannot be used; nothing is changed then.
+    fn reconfigure_stages(&self, config: &Config) -> Result<(), StartError> {
+        self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
+        self.pipeline.budget.reconfigure(&config.budget);
+        self.pipeline.budget.limit_by_rules(&config.limits.rules);
+        self.pipeline.breakers.reconfigure(mcp::breaker_rules(config));
+        self.pipeline.retries.reconfigure(&config.execution);
+        self.pipeline.replies.reconfigure(&config.session);
+        self.pipeline.results.reconfigure(&config.results);
+        self.pipeline.approvals.reconfigure(&config.approvals);
+        self.pipeline.guards.reconfigure(&config.tools.guards);
+        self.pipeline.flow.reconfigure(config);
+        self.pipeline.sessions.reconfigure(&config.session);
         Ok(())
     }
 }

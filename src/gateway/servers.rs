@@ -207,7 +207,10 @@ impl Sources {
     pub async fn find(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
         let found = self.list(caller).await.into_iter().find(|status| status.kind == kind && status.name == name);
         found.ok_or_else(|| {
-            let message = format!("there is no such server or collection: {}:{name}", kind.as_str());
+            let message = format!(
+                "there is no such server or collection: {}:{name}; `GET /admin/servers` lists them",
+                kind.as_str()
+            );
             CallError::new(ErrorCode::NotFound, message)
         })
     }

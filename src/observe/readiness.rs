@@ -29,12 +29,7 @@ impl Readiness {
     /// `component` is degraded, and why; replaces an earlier reason.
     pub fn degrade(&self, component: &str, reason: impl Into<String>) {
         let reason = reason.into();
-        let before = {
-            let mut components = self.components.lock();
-            let since = components.degraded.get(component).map_or_else(SystemTime::now, |degraded| degraded.since);
-            components.degraded.insert(component.to_owned(), Degraded { reason: reason.clone(), since })
-        };
-        if before.is_none_or(|before| before.reason != reason) {
+        if self.record(component, &reason) {
             tracing::warn!(component, reason, "a component is degraded");
         }
     }
@@ -43,6 +38,15 @@ impl Readiness {
     pub fn refuse_calls(&self, component: &str, reason: impl Into<String>) {
         self.components.lock().refusing.insert(component.to_owned());
         self.degrade(component, reason);
+    }
+
+    /// The gateway is to stop, which is no fault: every call is refused.
+    pub fn leave(&self) {
+        let (component, reason) = ("shutdown", "the gateway is shutting down");
+        self.components.lock().refusing.insert(component.to_owned());
+        if self.record(component, reason) {
+            tracing::info!("{reason}");
+        }
     }
 
     /// Whether every call is refused.
@@ -90,6 +94,16 @@ impl Readiness {
     /// Since when `component` has been degraded, whatever its reasons were.
     pub fn degraded_since(&self, component: &str) -> Option<SystemTime> {
         self.components.lock().degraded.get(component).map(|degraded| degraded.since)
+    }
+
+    /// Whether there was another reason before, or none.
+    fn record(&self, component: &str, reason: &str) -> bool {
+        let mut components = self.components.lock();
+        let before = components.degraded.get(component);
+        let since = before.map_or_else(SystemTime::now, |degraded| degraded.since);
+        let is_new = before.is_none_or(|degraded| degraded.reason != reason);
+        components.degraded.insert(component.to_owned(), Degraded { reason: reason.to_owned(), since });
+        is_new
     }
 
     fn remove(&self, component: &str) -> bool {

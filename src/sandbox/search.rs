@@ -177,8 +177,7 @@ impl Sandbox {
         if self.unread_module.is_none() && self.fingerprints.get().is_none() {
             return warming_up("the workers of the sandbox cannot be started; /readyz tells the operator why");
         }
-        let message =
-            format!("{what} is not set up here, and nothing sets it up; /readyz tells the operator what to do");
+        let message = format!("{what} is not set up here: its operator runs `sekisho sandbox prepare`");
         CallError::new(ErrorCode::Internal, message)
     }
 }

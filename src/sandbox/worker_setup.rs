@@ -120,7 +120,7 @@ fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> Lacking
         let reason = format!("{what} being set up, which takes some minutes ({error})");
         return Lacking { reason, is_being_set_up: true };
     }
-    format!("{what} not set up ({error}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`").into()
+    format!("{what} not set up ({error}): run `sekisho sandbox prepare`").into()
 }
 
 /// Our own binary, as a worker.
@@ -175,7 +175,7 @@ mod tests {
         let error = Unusable::Missing("python.wasm".into());
         let missing = || missing(&interpreters, "the Python interpreter is", &error);
         let reason = missing().reason;
-        assert!(reason.contains("is not set up (") && reason.contains("run scripts/setup_python_wasi.sh"), "{reason}");
+        assert!(reason.contains("is not set up (") && reason.contains("run `sekisho sandbox prepare`"), "{reason}");
         let lock = fs::File::create(path.join("lock")).unwrap();
         assert!(!missing().is_being_set_up);
         lock.lock().unwrap();

@@ -76,7 +76,9 @@ async fn a_call_is_approved_by_another_and_made_once() {
     assert_eq!(shown["arguments"], json!({"to": "ann\\u202e", "amount": 7}), "{shown}");
     assert_eq!((&shown["caller"]["id"], &shown["reasons"]), (&json!("ann"), &json!(["echo always needs approval"])));
     for stranger in ["key-of-bob", "key-of-far"] {
-        assert_eq!(show(&app, stranger, id).await.0, StatusCode::NOT_FOUND, "{stranger}");
+        let (status, hidden) = show(&app, stranger, id).await;
+        let (_, unknown) = show(&app, stranger, "unknown").await;
+        assert_eq!((status, &hidden["error"]), (StatusCode::NOT_FOUND, &unknown["error"]), "{stranger}");
     }
     for (key, status) in [
         ("key-of-ann", StatusCode::FORBIDDEN),

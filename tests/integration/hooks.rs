@@ -241,7 +241,7 @@ fn the_example_of_the_page_runs() {
     const PAGE: &str = include_str!("../../docs/hooks.md");
     let Some(printed) = run_example(PAGE, "jq --version && curl --version && python3 --version") else { return };
     let finding = r#"[{"part":"arguments","rule":"no-cards","path":"$","count":1}]"#;
-    let explained = "the result matches the output schema; the rule `no-mail` of tools.transform changes 1 values at $";
+    let explained = "the result matches the output schema; the rule `no-mail` of tools.transform changes 1 value at $";
     for expected in ["no clock today", finding, explained, "[address] pays with [redacted]"] {
         assert!(printed.lines().any(|line| line == expected), "{expected}: {printed}");
     }

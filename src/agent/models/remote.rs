@@ -10,6 +10,7 @@ mod failure;
 mod fitting;
 pub(super) mod lenient;
 mod message_merger;
+mod protocol;
 mod think_tags;
 mod turn_assembler;
 mod vendor;
@@ -49,6 +50,7 @@ pub(super) use self::aws_events::tests::event as aws_event;
 pub(super) use self::event_decoder::Event;
 pub(super) use self::failure::Reported;
 pub(super) use self::message_merger::MessageMerger;
+pub use self::protocol::Protocol;
 pub(super) use self::turn_assembler::{CallFragment, TurnAssembler};
 pub(super) use self::vendor::Vendor;
 
@@ -60,21 +62,6 @@ const OF_A_MODEL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove
 
 /// How long to wait for usage and end of stream after the stop reason: some servers send neither.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The provider's protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// <https://docs.anthropic.com/en/api/messages>
-    Anthropic,
-    /// <https://platform.openai.com/docs/api-reference/chat>
-    Openai,
-    /// <https://platform.openai.com/docs/api-reference/responses>
-    Responses,
-    /// <https://ai.google.dev/api/generate-content>
-    Gemini,
-    /// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>
-    Bedrock,
-}
 
 /// One model of one provider.
 pub struct Remote {
@@ -381,94 +368,6 @@ async fn next(
         tokio::time::timeout(LAST_WORDS_TIMEOUT, pieces.next()).await.ok().flatten()
     } else {
         pieces.next().await
-    }
-}
-
-impl Protocol {
-    fn read(self, event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-        match self {
-            Self::Anthropic => anthropic::read(event, turn),
-            Self::Openai => openai::read(event, turn),
-            Self::Responses => responses::read(event, turn),
-            Self::Gemini => gemini::read(event, turn),
-            Self::Bedrock => bedrock::read(event, turn),
-        }
-    }
-
-    fn framing(self) -> Framing {
-        match self {
-            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini => Framing::Events,
-            Self::Bedrock => Framing::AwsEventDecoder,
-        }
-    }
-
-    /// The framing of an answer with this content type; `None` if the answer is not in this protocol.
-    fn framing_of(self, content_type: &str) -> Option<Framing> {
-        let own = self.framing();
-        let is = |media_type: &str| content_type.eq_ignore_ascii_case(media_type);
-        match self {
-            _ if is(own.media_type()) => Some(own),
-            // Some compatible servers do not stream, or name their stream a text.
-            Self::Openai | Self::Responses | Self::Anthropic if is("application/json") => Some(Framing::Whole),
-            Self::Openai if is("text/plain") => Some(own),
-            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini | Self::Bedrock => None,
-        }
-    }
-
-    fn headers(self, key: &Secret, vendor: Vendor, base_url: &Url) -> Result<HeaderMap, ModelError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(header::ACCEPT, HeaderValue::from_static(self.framing().media_type()));
-        if self == Self::Anthropic {
-            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
-        }
-        if !key.expose().is_empty() {
-            let bare = |name| (HeaderName::from_static(name), key.expose().to_owned());
-            let is_vertex = base_url.host_str().is_some_and(|host| host.ends_with("aiplatform.googleapis.com"));
-            let (name, value) = match self {
-                Self::Anthropic => bare("x-api-key"),
-                // A token of Vertex AI is an access token.
-                Self::Gemini if !is_vertex => bare("x-goog-api-key"),
-                Self::Openai | Self::Responses if vendor == Vendor::Azure => bare("api-key"),
-                Self::Openai | Self::Responses | Self::Gemini | Self::Bedrock => {
-                    (header::AUTHORIZATION, format!("Bearer {}", key.expose()))
-                }
-            };
-            let mut value = HeaderValue::try_from(value).map_err(|_| {
-                ModelError::Refused("the profile's api_key holds characters that a header cannot carry".into())
-            })?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
-        Ok(headers)
-    }
-
-    pub(super) fn key_variable(self) -> &'static str {
-        match self {
-            Self::Anthropic => "ANTHROPIC_API_KEY",
-            Self::Openai | Self::Responses => "OPENAI_API_KEY",
-            Self::Gemini => "GEMINI_API_KEY",
-            Self::Bedrock => "AWS_BEARER_TOKEN_BEDROCK",
-        }
-    }
-
-    /// A note for the error about a missing key.
-    pub(super) fn key_note(self) -> &'static str {
-        match self {
-            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini => "",
-            Self::Bedrock => {
-                ", or credentials of AWS: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role"
-            }
-        }
-    }
-
-    fn own_base_url(self) -> &'static str {
-        match self {
-            Self::Anthropic => "https://api.anthropic.com/v1",
-            Self::Openai | Self::Responses => "https://api.openai.com/v1",
-            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
-            Self::Bedrock => "https://bedrock-runtime.us-east-1.amazonaws.com",
-        }
     }
 }
 

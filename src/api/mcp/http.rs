@@ -286,7 +286,9 @@ fn get(server: &Arc<McpServer>, meta: &RequestMeta, parts: &Parts) -> Result<Res
     let headers = &parts.headers;
     browser_guard::check(&server.gateway.configuration().current().server, parts)?;
     if !headers::accepts_events(headers, false) {
-        return Err(HttpRefusal::status(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
+        let message =
+            "a GET opens a stream of messages: send `Accept: text/event-stream`; requests of MCP are sent by POST";
+        return Err(HttpRefusal::status(StatusCode::NOT_ACCEPTABLE, message));
     }
     if !headers::has_sessions(headers)? {
         return Err(HttpRefusal::not_allowed("POST"));

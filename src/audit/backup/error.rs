@@ -17,7 +17,7 @@ pub enum BackupError {
         .0.display()
     )]
     NotEmpty(PathBuf),
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}; check the folder, its permissions and its free space", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{} cannot be read: {source}; check the path and its permissions", path.display())]
     Unreadable { path: PathBuf, source: io::Error },

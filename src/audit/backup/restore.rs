@@ -16,9 +16,9 @@ use super::{
 /// Writes the contents of an archive to their places, which must be empty. Everything is extracted beside its place
 /// first, so that an incomplete archive leaves nothing.
 pub fn restore(places: &StatePlaces, from: &Path) -> Result<BackupContents, BackupError> {
-    refuse_existing(places)?;
     let damaged = |reason: String| BackupError::Damaged { path: from.to_owned(), reason };
     let file = File::open(from).map_err(|source| BackupError::Unreadable { path: from.to_owned(), source })?;
+    refuse_existing(places)?;
     let mut archive = ZipArchive::new(file).map_err(|error| damaged(error.to_string()))?;
     let manifest = manifest(&mut archive).map_err(damaged)?;
     if manifest.format != FORMAT {

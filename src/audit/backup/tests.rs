@@ -59,6 +59,9 @@ fn files_of_sessions_are_restored_without_links_and_an_existing_file_is_never_re
     assert_eq!(names_in(&there.path().join("workspaces/abc/notes")), ["関所.txt"]);
     let refused = restore(&places(there.path()), &to).unwrap_err().to_string();
     assert!(refused.contains("exists already") && refused.contains("SEKISHO_STATE_DIRECTORY"), "{refused}");
+    // The archive is the first thing that is looked for.
+    let missing = there.path().join("missing.zip");
+    assert!(matches!(restore(&places(there.path()), &missing), Err(BackupError::Unreadable { .. })));
 }
 
 #[test]

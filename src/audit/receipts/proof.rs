@@ -20,7 +20,9 @@ use crate::verify::files;
 /// Why a line has no receipt.
 #[derive(Debug, Error)]
 pub enum NoReceipt {
-    #[error("the trail has no such line")]
+    #[error(
+        "the trail has no such line: one is written within a second of its call, and `sekisho audit search` lists all"
+    )]
     NoLine,
     #[error(
         "the line is not signed yet; a running gateway signs its trail each second, and another one at its next start"

@@ -12,7 +12,7 @@ use crate::policy::{Authorized, Permit};
 use crate::tool::{Metadata, Tool, ValidArguments};
 use sekisho_config::OutputCheck;
 use sekisho_core::call::{Arguments, CallContext, CallKind, Caller, Stage};
-use sekisho_core::error::CallError;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::transform_finding::TransformFinding;
 
 /// The verdict of one stage.
@@ -31,11 +31,15 @@ impl StageVerdict {
     }
 
     fn stops(stage: Stage, error: &CallError) -> Self {
-        let mut because = error.to_string();
-        for detail in error.details().iter().filter(|detail| !error.message().contains(&detail.message)) {
-            because.push_str("; ");
-            because.push_str(&detail.message);
-        }
+        let mut messages: Vec<_> = error.details().iter().map(|detail| detail.message.clone()).collect();
+        let is_summary = error.code() == ErrorCode::InvalidArguments && !messages.is_empty();
+        let because = if is_summary {
+            format!("{}: {}", error.code().as_str(), messages.join("; "))
+        } else {
+            messages.retain(|detail| !error.message().contains(detail));
+            messages.insert(0, error.to_string());
+            messages.join("; ")
+        };
         Self { stage, passes: Some(false), because }
     }
 
@@ -163,7 +167,8 @@ fn accepted_because(tool: &Tool, checked: &Checked) -> String {
 
 fn add_findings(because: &mut String, findings: &[TransformFinding]) {
     for TransformFinding { rule, path, count, .. } in findings {
-        because.push_str(&format!("; the rule `{rule}` of tools.transform changes {count} values at {path}"));
+        let noun = if *count == 1 { "value" } else { "values" };
+        because.push_str(&format!("; the rule `{rule}` of tools.transform changes {count} {noun} at {path}"));
     }
 }
 

@@ -191,7 +191,7 @@ impl Screen {
         } else {
             format!(", ${} so far", self.spent_usd.normalize())
         };
-        let (turns, calls) = (counted(usage.turns, "turn"), counted(usage.tool_calls, "tool call"));
+        let (turns, calls) = (present::counted(&usage.turns, "turn"), present::counted(&usage.tool_calls, "tool call"));
         self.print_note(&format!("{turns}, {calls}, {tokens} tokens, ${}{so_far}", usage.cost_usd.normalize()));
     }
 
@@ -210,11 +210,6 @@ fn checklist_line(step: &Step) -> String {
         StepStatus::Failed => "[!]",
     };
     format!("  {mark} {}. {}", step.id, folded(&step.instruction))
-}
-
-fn counted(count: u32, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 impl Drop for Screen {

@@ -181,13 +181,13 @@ impl EditorFile {
     }
 
     fn problem(&self, problem: &str) -> String {
-        format!("{} {problem}", self.path.display())
+        format!("{} {problem}; correct the file, or move it away", self.path.display())
     }
 
     /// The text with the servers of `backup` and without the gateway. Later changes of the editor and its user stay.
     fn without_gateway(&self, editor: &Editor, backup: &str) -> Result<String, String> {
         let text = without_gateway(&self.text, backup, editor);
-        text.map_err(|problem| format!("{} or {BACKUP} beside it {problem}", self.path.display()))
+        text.map_err(|problem| format!("{} or {BACKUP} beside it {problem}; correct the file", self.path.display()))
     }
 }
 
@@ -229,7 +229,7 @@ fn read_if_exists(path: &Path) -> Result<Option<String>, String> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        Err(error) => Err(format!("{} cannot be read: {error}; check the path and its permissions", path.display())),
     }
 }
 

@@ -319,6 +319,7 @@ fn a_file_of_another_form_is_refused_without_its_values_and_stays() {
         write(editor, home.path(), text);
         let problem = try_connect(editor, home.path()).err().unwrap();
         assert!(problem.contains(expected) && !problem.contains("hunter2"), "{text}: {problem}");
+        assert!(problem.ends_with("; correct the file, or move it away"), "{text}: {problem}");
         assert_eq!(text_of(editor, home.path()), text);
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn show_list(
         Some(kind.section()),
         &head,
         &html! {
-            @if found.items.is_empty() { div.empty { p { (texts.get(words.none)) } p { code { "POST /api/" (kind.word()) } } } }
+            @if found.items.is_empty() { div.empty { p { (texts.get(words.none)) } p { code { "sekisho " (kind.word()) " add NAME" } } } }
             @else { (table(&texts, kind, &found.items)) (export::links(&texts, &address)) }
             @if let Some(next) = &found.next {
                 (list::next(&texts, &format!("{}?after={}", kind.path(), encoded(next))))

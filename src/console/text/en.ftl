@@ -417,7 +417,7 @@ path-total = { $took } in the stages
 calls-own = These are your own.
 calls-tenant = Of the tenant { $tenant }.
 calls-all = Of all tenants.
-calls-none = No call of the index fits.
+calls-none = There is no call yet, or none that fits the filters.
 calls-try = Try a tool
 calls-none-of-tool = None in the index.
 calls-older = Older
@@ -459,7 +459,7 @@ nested-others = { $n ->
 call-tokens = Tokens
 call-request = Request
 call-id = Call
-call-no-arguments = Arguments and outputs of this call are not kept, or not for your role.
+call-no-arguments = Arguments and outputs of this call are not kept (the setting recording.content keeps them), or not for your role.
 call-content = Arguments and result
 call-content-open = Open them
 call-content-recorded = The audit trail records who opens them.
@@ -571,7 +571,10 @@ tools-state = { $count ->
     [one] One tool
    *[other] { $count } tools
 }, of which you may use { $usable }.
-tools-tokens = A list of all takes a model about { $whole } tokens. With server.mcp.tools: auto it takes at most { $auto }, which saves { $saved }.
+tools-tokens = { $saved ->
+    [0] A list of all takes a model about { $whole } tokens.
+   *[other] A list of all takes a model about { $whole } tokens. With server.mcp.tools: auto it takes at most { $auto }, which saves { $saved }.
+}
 tools-count = { $count ->
     [one] One tool
    *[other] { $count } tools
@@ -761,7 +764,7 @@ connect-sign-in = With a sign-in in place of a key
 connect-shell = In a shell:
 connect-claude-desktop = In claude_desktop_config.json, with sekisho on the PATH:
 connect-cursor = In ~/.cursor/mcp.json, or in .cursor/mcp.json of a project:
-connect-vscode = In .vscode/mcp.json; VS Code asks for the key once and keeps it:
+connect-vscode = In .vscode/mcp.json; where a key is needed, VS Code asks for it once and keeps it:
 connect-codex = In ~/.codex/config.toml:
 connect-open-webui = In its environment. It talks to the agents, which use the tools:
 plans-state = { $running ->

@@ -167,8 +167,11 @@ impl StdioOutput {
     async fn ended(&mut self) -> Failure {
         if let Some(status) = self.child.exited(BROKEN_EXIT_TIMEOUT).await {
             let said = self.child.last_words(BROKEN_EXIT_TIMEOUT).await;
-            let said = said.map(|line| format!("; its last line on standard error: {line}")).unwrap_or_default();
-            self.ending.set_reason(format!("it ended: {status}{said}"));
+            let said = said.map_or_else(
+                || "it wrote nothing to standard error".to_owned(),
+                |line| format!("its last line on standard error: {line}"),
+            );
+            self.ending.set_reason(format!("it ended: {status}; {said}"));
         }
         self.broken("it closed its output")
     }
@@ -339,7 +342,7 @@ mod tests {
         };
         let read = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("it is noticed");
         assert!(matches!(read, Err(Failure::Lost)));
-        assert_eq!(ending.reason().as_deref(), Some("it ended: exit status: 3"));
+        assert_eq!(ending.reason().as_deref(), Some("it ended: exit status: 3; it wrote nothing to standard error"));
     }
 
     /// A process that passes on its input only after a while, so that a long line is written in parts.

@@ -99,11 +99,11 @@ families! {
     sandbox_queued: IntGauge = "sandbox_runs_queued" {},
     /// Sessions of interpreters that are kept between calls.
     sandbox_sessions: IntGauge = "sandbox_sessions_open" {},
-    /// Memory that such sessions hold, in bytes.
+    /// Memory that open sessions of interpreters hold, in bytes.
     sandbox_session_bytes: IntGauge = "sandbox_session_memory_bytes" {},
     /// Sessions of interpreters that have a stored image, of all replicas, as of the last minute.
     sandbox_sessions_stored: IntGauge = "sandbox_sessions_stored" {},
-    /// Bytes of these images.
+    /// Bytes of the stored images of sessions, of all replicas, as of the last minute.
     sandbox_session_image_bytes: IntGauge = "sandbox_session_image_bytes" {},
     /// Sessions of interpreters that have ended, by why.
     sandbox_sessions_ended: IntCounterVec = "sandbox_sessions_ended_total" { reason },
@@ -119,7 +119,7 @@ families! {
     mcp_program_connections: IntCounterVec = "mcp_program_connections_total" { server, host, outcome },
     /// Whether a replica on the same database is live (1) or lost (0), as this one last read.
     replica_live: IntGaugeVec = "replica_live" { replica, host },
-    /// Parts of such a replica that do not work, by kind: circuit (open breakers), mcp, openapi or other.
+    /// Parts of a replica on the same database that do not work, by kind: circuit (open breakers), mcp, openapi or other.
     replica_degraded: IntGaugeVec = "replica_degraded" { replica, kind },
     /// Components that do not work, as in /readyz: 1 each, and how many of a kind that has several (mcp, openapi, circuit, …).
     component_degraded: IntGaugeVec = "component_degraded" { component },

@@ -101,8 +101,11 @@ impl Report {
     pub fn summary(&self) -> String {
         let Self { operations, tools, works, lost, approximated, needs_credentials, .. } = self;
         let distinct = |notes: &[Note]| notes.iter().map(|note| &note.operation).collect::<BTreeSet<_>>().len();
+        let plural = |number: &usize| if *number == 1 { "" } else { "s" };
         format!(
-            "{operations} operations, {tools} tools, {} work as described, {} approximated, {} without credentials, {} lost",
+            "{operations} operation{}, {tools} tool{}, {} work as described, {} approximated, {} without credentials, {} lost",
+            plural(operations),
+            plural(tools),
             works.len(),
             distinct(approximated),
             distinct(needs_credentials),

@@ -77,7 +77,7 @@ async fn a_dry_run_says_what_rules_would_change_and_runs_nothing() {
     assert_eq!((found(&reply.receipt.transforms).len(), checkpoint.runs()), (1, 0));
     assert!(!checkpoint.pipeline.settlement.metrics.render().contains("test_transform_findings_total{"));
     let verdicts = checkpoint.pipeline.explain(&call(), to_ann(), None).await;
-    assert!(verdicts[2].because.contains("the rule `mail` of tools.transform changes 1 values at $"), "{verdicts:?}");
+    assert!(verdicts[2].because.contains("the rule `mail` of tools.transform changes 1 value at $"), "{verdicts:?}");
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn an_example_of_a_result_shows_what_the_rules_for_results_would_change() 
     assert!(!changed.because.contains(ADDRESS), "{changed:?}");
     assert_eq!(explain(json!("nothing to find")).await.because, "the tool has no output schema");
     // A text that is JSON is changed like its value.
-    assert!(explain(json!(format!(r#"{{"by": "{ADDRESS}"}}"#))).await.because.contains("changes 1 values at $"));
+    assert!(explain(json!(format!(r#"{{"by": "{ADDRESS}"}}"#))).await.because.contains("changes 1 value at $"));
     assert_eq!(checkpoint.runs(), 0);
     assert!(!checkpoint.pipeline.settlement.metrics.render().contains("test_transform_findings_total{"));
 }
