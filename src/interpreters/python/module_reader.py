@@ -7,7 +7,7 @@ what to write instead; the others are tools all the same.
 import ast
 
 from _sekisho_docstring import Docstring
-from _sekisho_module_decorators import added_to_servers, decorator_of, is_server
+from _sekisho_module_decorators import added_to_servers, decorator_of, given_to_libraries, is_server
 from _sekisho_module_fields import constraints_of, default_of, field_of
 from _sekisho_module_methods import TOOLKIT, is_given, methods_of
 from _sekisho_module_names import Modules, Names, Problem
@@ -48,6 +48,7 @@ class _Reader:
         self._names = Names(tree, modules)
         self._methods = methods_of(tree, self._names)
         self._added = added_to_servers(tree, self._names)
+        self._given = given_to_libraries(tree, self._names)
 
     def found(self):
         tools, problems, lines = [], [], {}
@@ -60,7 +61,7 @@ class _Reader:
         # As with FastMCP itself, the tools of a file with a server are what it decorates.
         is_written_for_another = any(made is not None and made.is_of_server for made in decorators)
         if is_written_for_another or self._methods or self._has_server():
-            public = ()
+            public = self._given
         for node, decorator in zip(functions, decorators):
             if not self._is_tool(node, decorator, public):
                 continue
@@ -118,7 +119,7 @@ class _Reader:
     def _is_tool(self, node, decorator, public):
         if decorator is not None:
             return decorator.is_enabled
-        is_public = node.name in public if public is not None else not node.name.startswith("_")
+        is_public = node.name in public if public is not None else node.name in self._given or not node.name.startswith("_")
         taken = node.args
         every = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, taken.vararg, taken.kwarg]
         is_annotated = node.returns is not None or any(one is not None and one.annotation for one in every)
@@ -135,6 +136,8 @@ class _Reader:
             documentation.parameters.setdefault(name, text)
         types = Types(self._names)
         parameters = self._parameters(node, types, documentation, options.pop("excluded", ()))
+        constrained = _constrained(parameters["properties"], options.pop("fields", {}))
+        parameters["properties"].update(constrained)
         output = self._output(node, documentation)
         return {
             "function": self._path(node),
@@ -212,6 +215,13 @@ class _Reader:
         """What a parameter with this default may be annotated with."""
         value = self._names.literal(default) if default is not None else ...
         return type(value).__name__ if is_json(value) and value is not None else "str"
+
+
+def _constrained(properties, fields):
+    """The schemas of arguments with the constraints that a model of them has: the library checks them."""
+    known = {name: field for name, field in fields.items() if name in properties and field_of(field[1], field[0]) is not None}
+    constraints = {name: constraints_of(call, found) for name, (found, call) in known.items()}
+    return {name: {**added.added_to(properties[name]), **properties[name]} for name, added in constraints.items()}
 
 
 def _mentions_context(annotation, names):
