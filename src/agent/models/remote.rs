@@ -58,8 +58,8 @@ const MAX_REQUEST: Duration = Duration::from_secs(3_600);
 /// The characters of a model's name that are encoded in a path: all but the unreserved ones.
 const OF_A_MODEL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The content types of streams without their own.
-const UNNAMED: [&str; 3] = ["", "text/plain", "application/octet-stream"];
+/// The content types of streams, and of JSON in place of events, from servers that do not name their streams.
+const UNNAMED: [&str; 5] = ["", "text/plain", "text/html", "application/octet-stream", "application/json"];
 
 /// How long to wait for usage and end of stream after the stop reason: some servers send neither.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -343,9 +343,8 @@ impl Model for Remote {
                     }
                 }
             }
-            if !turn.is_complete()
-                && let Some(event) = wire.whole()
-            {
+            let rest = if turn.is_complete() { Vec::new() } else { wire.rest() };
+            for event in rest {
                 request.accepted.name(names.read(&event));
                 self.read(&event, &mut turn).map_err(|error| error.redacted(&secrets))?;
                 for piece in turn.take_pieces() {
@@ -411,9 +410,7 @@ impl Protocol {
         let is = |media_type: &str| content_type.eq_ignore_ascii_case(media_type);
         match self {
             _ if is(own.media_type()) => Some(own),
-            // Some compatible servers do not stream, or do not name their stream, or name it a text.
-            Self::Openai | Self::Responses | Self::Anthropic if is("application/json") => Some(Framing::Whole),
-            Self::Openai | Self::Responses | Self::Anthropic if UNNAMED.into_iter().any(is) => Some(own),
+            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini if UNNAMED.into_iter().any(is) => Some(own),
             Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini | Self::Bedrock => None,
         }
     }

@@ -29,6 +29,7 @@ pub(in crate::models) struct TurnAssembler {
     released: usize,
     thoughts: Vec<PartialThought>,
     bytes: usize,
+    has_text: bool,
     stop: Option<StopReason>,
     over: bool,
     usage: ModelUsage,
@@ -77,6 +78,7 @@ impl TurnAssembler {
             released: 0,
             thoughts: Vec::new(),
             bytes: 0,
+            has_text: false,
             stop: None,
             over: false,
             usage: ModelUsage::default(),
@@ -114,6 +116,11 @@ impl TurnAssembler {
         self.bytes == 0
     }
 
+    /// Whether some of the text has arrived.
+    pub(in crate::models) fn has_text(&self) -> bool {
+        self.has_text
+    }
+
     /// A block of a type that is not known begins: its fragments are no call's.
     pub(in crate::models) fn skip(&mut self, place: u64) {
         if self.skipped.len() < MAX_PARTS {
@@ -129,6 +136,7 @@ impl TurnAssembler {
     pub(in crate::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         if !text.is_empty() {
+            self.has_text = true;
             self.release_ended_calls();
             self.pieces.push(ModelChunk::Text(text));
         }
@@ -246,6 +254,12 @@ impl TurnAssembler {
     pub(in crate::models) fn has_arguments(&self, place: u64, id: &str) -> bool {
         let is_it = |joining: &&PartialToolCall| joining.place == place && (!joining.ended || joining.call.id == id);
         self.calls.iter().filter(is_it).any(|joining| !joining.call.arguments.is_empty())
+    }
+
+    /// Whether a call has begun at an index, and none of its arguments have arrived.
+    pub(in crate::models) fn lacks_arguments(&self, place: u64) -> bool {
+        let last = self.calls.iter().rfind(|joining| joining.place == place);
+        last.is_some_and(|joining| !joining.ended && joining.call.arguments.is_empty())
     }
 
     /// The stop reason: after it only usage follows.
