@@ -115,7 +115,10 @@ async fn prompts_and_resources_that_cannot_be_offered_are_listed_with_the_reason
     let listed = directory.path().join("lists.json");
     let lists = json!({
         "tools": [tool("fine", &json!({"type": "object"}), None)],
-        "prompts": [{"name": "ask"}, {"name": "ask"}, {"title": "nameless"}, {"name": "odd", "arguments": 7}],
+        "prompts": [
+            {"name": "ask", "arguments": [{"name": "city", "default": "Bern"}]},
+            {"name": "ask"}, {"title": "nameless"}, {"name": "odd", "arguments": 7},
+        ],
         "resources": [{"uri": "demo://fine", "name": "fine"}, {"uri": "demo://nameless"}, {"name": "nowhere"}],
     });
     fs::write(&listed, lists.to_string()).unwrap();
@@ -151,6 +154,7 @@ async fn prompts_and_resources_that_cannot_be_offered_are_listed_with_the_reason
     let offered = client.result("prompts/list", json!({}), "ListPromptsResult").await;
     let names: Vec<_> = offered["prompts"].as_array().unwrap().iter().map(|prompt| &prompt["name"]).collect();
     assert_eq!(names, ["a__ask", "greet"]);
+    assert_eq!(offered["prompts"][0]["arguments"][0]["default"], "Bern", "a member that the protocol does not have");
     let offered = client.result("resources/list", json!({}), "ListResourcesResult").await;
     let uris: Vec<_> = offered["resources"].as_array().unwrap().iter().map(|resource| &resource["uri"]).collect();
     assert_eq!(uris, ["a+demo://fine", "demo://one", "demo://one"]);
