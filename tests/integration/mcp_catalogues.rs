@@ -47,7 +47,8 @@ async fn a_tool_that_a_server_added_in_one_session_is_refused_with_the_reason() 
     }
     for (client, name) in [(&client, "m__none"), (&other, "m__more")] {
         let unknown = client.reply("tools/call", call(name)).await;
-        assert!(unknown["error"]["message"].as_str().unwrap().contains("there is no tool"), "{unknown}");
+        let expected = format!("there is no tool {name:?}; tools/list lists the tools");
+        assert_eq!(unknown["error"]["message"], expected, "{unknown}");
     }
     app.stop().await;
 }
