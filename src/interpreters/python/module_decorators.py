@@ -5,7 +5,7 @@ import ast
 import math
 import re
 
-from _sekisho_module_methods import descriptions_of, fields_of
+from _sekisho_module_methods import PAIR, descriptions_of, fields_of
 from _sekisho_module_names import MAX_NAME, Problem, identifier_of, text_of
 
 MAX_LIST = 100
@@ -25,6 +25,7 @@ TOOLSETS = ("pydantic_ai.Agent", "pydantic_ai.FunctionToolset")
 # What makes a tool of a function, and the names under which it is given the function.
 MAKERS = (
     "autogen_core.tools.FunctionTool",
+    "google.adk.tools.FunctionTool",
     "langchain_core.tools.StructuredTool",
     "langchain_core.tools.Tool",
     "llama_index.core.tools.FunctionTool",
@@ -202,7 +203,8 @@ class LibraryTool(ServerTool):
         if isinstance(description, str) and description.strip():
             options["description"] = description.strip()
         fields = fields_of(self._model, self._names)
-        return {**options, "described": descriptions_of(self._model, self._names), "fields": fields}
+        is_pair = self._literal("response_format") == PAIR
+        return {**options, "described": descriptions_of(self._model, self._names), "fields": fields, "is_pair": is_pair}
 
 
 def _is_name(value):

@@ -19,6 +19,8 @@ BASES = {
 PROPERTIES = ("property", "cached_property", "setter", "deleter")
 # What LangChain gives a method beside its arguments.
 GIVEN_BY_LIBRARY = ("run_manager", "callbacks")
+# The `response_format` of LangChain of which only the first value is the answer.
+PAIR = "content_and_artifact"
 
 
 class ClassTool:
@@ -36,6 +38,7 @@ class ClassTool:
         name, description = (self._literal(word) for word in ("name", "description"))
         fields = fields_of(self._values.get("args_schema"), self._names)
         options = {"name": identifier_of(name) or self._class, "described": self._described(), "fields": fields}
+        options["is_pair"] = self._literal("response_format") == PAIR
         if isinstance(description, str) and description.strip():
             options["description"] = inspect.cleandoc(description)
         return options

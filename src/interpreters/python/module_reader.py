@@ -15,7 +15,15 @@ from _sekisho_module_types import Types, is_json
 
 MAX_TOOLS = 200
 # What gives a function the context of its call.
-CONTEXTS = ("fastmcp.Context", "pydantic_ai.RunContext", "agents.RunContextWrapper")
+CONTEXTS = (
+    "fastmcp.Context",
+    "pydantic_ai.RunContext",
+    "agents.RunContextWrapper",
+    "google.adk.tools.ToolContext",
+    "langchain_core.runnables.RunnableConfig",
+)
+# What marks an argument that the program around a tool gives, and no model.
+INJECTED = ("langchain_core.tools.InjectedToolArg",)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What begins a scope of its own.
@@ -138,7 +146,7 @@ class _Reader:
         parameters = self._parameters(node, types, documentation, options.pop("excluded", ()))
         constrained = _constrained(parameters["properties"], options.pop("fields", {}))
         parameters["properties"].update(constrained)
-        output = self._output(node, documentation)
+        output = self._output(node, documentation, options.pop("is_pair", False))
         return {
             "function": self._path(node),
             "line": node.lineno,
@@ -150,11 +158,12 @@ class _Reader:
             "name": options.get("name", node.name),
         }
 
-    def _output(self, node, documentation):
-        if node.returns is None:
+    def _output(self, node, documentation, is_pair):
+        returned = self._first_of(node.returns) if is_pair else node.returns
+        if returned is None:
             return None
         types = Types(self._names)
-        output = types.schema(node.returns)
+        output = types.schema(returned)
         if documentation.result:
             output.setdefault("description", documentation.result)
         if not types.definitions:
@@ -162,6 +171,12 @@ class _Reader:
         if "$ref" in output:
             output = {**types.definitions[output.pop("$ref").removeprefix("#/$defs/")], **output}
         return {**output, "$defs": types.definitions}
+
+    def _first_of(self, pair):
+        """The type of the first value of a pair; None where it is not written."""
+        if not isinstance(pair, ast.Subscript) or not isinstance(pair.slice, ast.Tuple) or not pair.slice.elts:
+            return None
+        return pair.slice.elts[0] if self._names.of(pair.value) in ("tuple", "typing.Tuple") else None
 
     def _parameters(self, node, types, documentation, excluded):
         taken = node.args
@@ -178,8 +193,13 @@ class _Reader:
             if parameter.arg in excluded and default is not None or node in self._methods and is_given(parameter.arg):
                 continue
             # The library gives a function its context.
-            if _mentions_context(parameter.annotation, self._names):
+            if _mentions(CONTEXTS, parameter.annotation, self._names):
                 types.converts = True
+                continue
+            if _mentions(INJECTED, parameter.annotation, self._names):
+                if default is None:
+                    advice = f"write a default for `{parameter.arg}`, or take it from host.settings"
+                    raise Problem(parameter, f"nothing injects `{parameter.arg}` here, and a model must not choose it: {advice}")
                 continue
             field = field_of(default, self._names)
             has_default, value = (default is not None, ...) if field is None else default_of(field, self._names)
@@ -224,8 +244,8 @@ def _constrained(properties, fields):
     return {name: {**added.added_to(properties[name]), **properties[name]} for name, added in constraints.items()}
 
 
-def _mentions_context(annotation, names):
-    return annotation is not None and any(names.of(node) in CONTEXTS for node in ast.walk(annotation))
+def _mentions(known, annotation, names):
+    return annotation is not None and any(names.of(node) in known for node in ast.walk(annotation))
 
 
 def _is_annotated(node, names):
