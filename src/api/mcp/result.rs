@@ -88,7 +88,7 @@ pub(super) fn with_other_members(era: Era, result: CallToolResult, reply: &Reply
 
 /// Whether a content block has a member that the protocol does not have.
 fn has_unknown(block: &Value) -> bool {
-    let own: &[&str] = match block["type"].as_str() {
+    let own: &[&'static str] = match block["type"].as_str() {
         Some("text") => &["text"],
         Some("image" | "audio") => &["data", "mimeType"],
         Some("resource") => &["resource"],
