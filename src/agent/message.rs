@@ -374,9 +374,12 @@ impl RequestedCall {
 
     /// The arguments as providers accept them back: an object, empty if the model sent none.
     pub(super) fn parsed_arguments(&self) -> Value {
-        let text = unfenced(self.arguments.trim());
-        let parsed = json::parse_answer(text.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
-        parsed.unwrap_or_else(|| Value::Object(Map::new()))
+        let parse = |text: &str| json::parse_answer(text.as_bytes()).ok().map(|(parsed, _)| parsed);
+        let parsed = parse(unfenced(self.arguments.trim())).and_then(|parsed| match parsed {
+            Value::String(inner) => parse(&inner),
+            parsed => Some(parsed),
+        });
+        parsed.filter(Value::is_object).unwrap_or_else(|| Value::Object(Map::new()))
     }
 }
 

@@ -269,7 +269,7 @@ impl Snapshot {
     fn unknown_among(&self, name: &str, may_be_named: impl Fn(&Tool) -> bool) -> CallError {
         let shown = shown_name(name);
         let tools = self.tools.iter().filter(|tool| may_be_named(tool));
-        CallError::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /tools/list lists the tools"))
+        CallError::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; tools/list lists the tools"))
             .with_alternatives(nearest_names(name, tools.map(|tool| tool.name())))
     }
 }

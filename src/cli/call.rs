@@ -146,11 +146,7 @@ pub(super) fn explain(reply: &Value) -> String {
 
 /// The commands for routes that messages name, with the id between the two parts of the route, if there is one.
 const COMMANDS: [(&str, &str, &str); 5] = [
-    (
-        "GET /tools/list lists the tools",
-        "",
-        "`sekisho tools` lists the tools, and `--role` calls one that needs a role",
-    ),
+    ("tools/list lists the tools", "", "`sekisho tools` lists the tools, and `--role` calls one that needs a role"),
     ("`GET /approvals` lists", "", "`sekisho approvals` lists"),
     ("`GET /api/conversations` lists", "", "`sekisho conversations` lists"),
     ("POST /runs/", "/resume", "`sekisho runs resume"),
@@ -196,7 +192,7 @@ mod tests {
     fn messages_name_commands_instead_of_routes() {
         for (message, expected) in [
             (
-                "there is no tool \"x\"; GET /tools/list lists the tools",
+                "there is no tool \"x\"; tools/list lists the tools",
                 "there is no tool \"x\"; `sekisho tools` lists the tools, and `--role` calls one that needs a role",
             ),
             (

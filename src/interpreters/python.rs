@@ -88,7 +88,7 @@ const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_cal
 const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
 
 /// Parts of packages that the interpreter does not have, by their paths. They are compiled when a program imports them.
-const PROVIDED: [Module; 26] = [
+const PROVIDED: [Module; 31] = [
     ("IPython/__init__.py", include_str!("python/provided/IPython/__init__.py")),
     ("IPython/display.py", include_str!("python/provided/IPython/display.py")),
     ("_sekisho_libraries.py", include_str!("python/provided/_sekisho_libraries.py")),
@@ -98,8 +98,13 @@ const PROVIDED: [Module; 26] = [
     ("crewai/tools.py", include_str!("python/provided/crewai/tools.py")),
     ("fastmcp/__init__.py", include_str!("python/provided/fastmcp/__init__.py")),
     ("fastmcp/exceptions.py", include_str!("python/provided/fastmcp/exceptions.py")),
+    ("google/adk/agents/__init__.py", include_str!("python/provided/google/adk/agents/__init__.py")),
+    ("google/adk/agents/llm_agent.py", include_str!("python/provided/google/adk/agents/llm_agent.py")),
+    ("google/adk/tools/__init__.py", include_str!("python/provided/google/adk/tools/__init__.py")),
+    ("google/adk/tools/tool_context.py", include_str!("python/provided/google/adk/tools/tool_context.py")),
     ("langchain/tools.py", include_str!("python/provided/langchain/tools.py")),
     ("langchain_core/callbacks.py", include_str!("python/provided/langchain_core/callbacks.py")),
+    ("langchain_core/runnables.py", include_str!("python/provided/langchain_core/runnables.py")),
     ("langchain_core/tools.py", include_str!("python/provided/langchain_core/tools.py")),
     ("llama_index/core/tools.py", include_str!("python/provided/llama_index/core/tools.py")),
     ("mcp/server/__init__.py", include_str!("python/provided/mcp/server/__init__.py")),

@@ -47,7 +47,8 @@ async fn a_tool_that_a_server_added_in_one_session_is_refused_with_the_reason() 
     }
     for (client, name) in [(&client, "m__none"), (&other, "m__more")] {
         let unknown = client.reply("tools/call", call(name)).await;
-        assert!(unknown["error"]["message"].as_str().unwrap().contains("there is no tool"), "{unknown}");
+        let expected = format!("there is no tool {name:?}; tools/list lists the tools");
+        assert_eq!(unknown["error"]["message"], expected, "{unknown}");
     }
     app.stop().await;
 }
@@ -115,7 +116,10 @@ async fn prompts_and_resources_that_cannot_be_offered_are_listed_with_the_reason
     let listed = directory.path().join("lists.json");
     let lists = json!({
         "tools": [tool("fine", &json!({"type": "object"}), None)],
-        "prompts": [{"name": "ask"}, {"name": "ask"}, {"title": "nameless"}, {"name": "odd", "arguments": 7}],
+        "prompts": [
+            {"name": "ask", "arguments": [{"name": "city", "default": "Bern"}]},
+            {"name": "ask"}, {"title": "nameless"}, {"name": "odd", "arguments": 7},
+        ],
         "resources": [{"uri": "demo://fine", "name": "fine"}, {"uri": "demo://nameless"}, {"name": "nowhere"}],
     });
     fs::write(&listed, lists.to_string()).unwrap();
@@ -151,6 +155,7 @@ async fn prompts_and_resources_that_cannot_be_offered_are_listed_with_the_reason
     let offered = client.result("prompts/list", json!({}), "ListPromptsResult").await;
     let names: Vec<_> = offered["prompts"].as_array().unwrap().iter().map(|prompt| &prompt["name"]).collect();
     assert_eq!(names, ["a__ask", "greet"]);
+    assert_eq!(offered["prompts"][0]["arguments"][0]["default"], "Bern", "a member that the protocol does not have");
     let offered = client.result("resources/list", json!({}), "ListResourcesResult").await;
     let uris: Vec<_> = offered["resources"].as_array().unwrap().iter().map(|resource| &resource["uri"]).collect();
     assert_eq!(uris, ["a+demo://fine", "demo://one", "demo://one"]);

@@ -327,9 +327,8 @@ impl Model for Remote {
                     }
                 }
             }
-            if !turn.is_complete()
-                && let Some(event) = wire.whole()
-            {
+            let rest = if turn.is_complete() { Vec::new() } else { wire.rest() };
+            for event in rest {
                 request.accepted.name(names.read(&event));
                 self.read(&event, &mut turn).map_err(|error| error.redacted(&secrets))?;
                 for piece in turn.take_pieces() {

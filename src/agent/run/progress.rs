@@ -379,12 +379,13 @@ impl Progress {
         self.turn.parts.push(TurnPart::Call(call));
     }
 
-    /// The offered tool that a model means by a name that is not offered: in another case, or after a namespace, as
-    /// `functions.search`.
+    /// The offered tool that a model means by a name that is not offered: in another case, after a namespace, as
+    /// `functions.search`, or before a token that its server did not take off, as `search<|channel|>commentary`.
     fn meant(&self, name: &str) -> Option<String> {
         if self.tools.iter().any(|tool| tool.name == name) {
             return None;
         }
+        let name = name.split("<|").next().unwrap_or(name).trim();
         let bare = name.rsplit(['.', ':', '/']).next().unwrap_or(name);
         let mut close = self.tools.iter().filter(|tool| tool.name.eq_ignore_ascii_case(bare));
         match (close.next(), close.next()) {

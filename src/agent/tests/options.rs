@@ -66,7 +66,12 @@ impl Toolbox for Corrections {
 #[tokio::test]
 async fn corrections_of_names_and_arguments_go_with_the_call() {
     let call = |tool: &str, arguments: &str| json!({"id": tool, "tool": tool, "arguments": arguments});
-    let calls = [call("calculator", "{}"), call("functions.Calculator", "{}"), call("calculator", r#""{\"n\": 2}""#)];
+    let calls = [
+        call("calculator", "{}"),
+        call("functions.Calculator", "{}"),
+        call("calculator<|channel|>commentary", "{}"),
+        call("calculator", r#""{\"n\": 2}""#),
+    ];
     let model = RecordingModel::new("corrections", &json!({"turns": [{"calls": calls}, {"text": ["done"]}]}));
     let toolbox = Arc::new(Corrections::default());
     let profile = AgentProfile { parallel_tool_calls: 1, ..AgentProfile::default() };
@@ -75,6 +80,7 @@ async fn corrections_of_names_and_arguments_go_with_the_call() {
     let noted = [
         json!([]),
         json!([{"path": "", "rule": "tool_name", "from": "functions.Calculator", "to": "calculator"}]),
+        json!([{"path": "", "rule": "tool_name", "from": "calculator<|channel|>commentary", "to": "calculator"}]),
         json!([{"path": "", "rule": "decoded_twice", "from": "string", "to": "object"}]),
     ];
     assert_eq!(*toolbox.0.lock(), noted);

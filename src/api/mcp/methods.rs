@@ -13,21 +13,24 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    CompleteRequestParams, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, Implementation,
+    CompleteRequestParams, CustomResult, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, Implementation,
     InitializeRequestParams, InitializeResult, InputResponses, PaginatedRequestParams, ProtocolVersion,
     ReadResourceRequestParams, RequestId, RequestMetaObject, ServerCapabilities, ServerConfig, ServerResult,
     SetLevelRequestParams, SubscribeRequestParams, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::McpServer;
+use super::catalogue::{LIST_TTL_MS, page};
 use super::client::{Client, ClientEvents};
 use super::client_context::McpClientContext;
 use super::extensions::{self, APPS, TASKS};
 use super::headers::Era;
 use super::message::Request;
 use super::parked_calls::{Binding, Resumed};
+use super::result;
 use super::running_request::{Outcome, RunningRequest};
 use super::session::McpSession;
 use super::subscriptions;
@@ -155,11 +158,9 @@ impl Context {
         session: Option<&Arc<McpSession>>,
     ) -> Result<ServerResult, ErrorData> {
         match (method, self.era) {
-            ("resources/list", _) => self.resources(&parsed(params)?).map(ServerResult::ListResourcesResult),
-            ("resources/templates/list", _) => {
-                self.resource_templates(&parsed(params)?).map(ServerResult::ListResourceTemplatesResult)
-            }
-            ("prompts/list", _) => self.prompts(&parsed(params)?).map(ServerResult::ListPromptsResult),
+            ("resources/list", _) => self.resources(&parsed(params)?),
+            ("resources/templates/list", _) => self.resource_templates(&parsed(params)?),
+            ("prompts/list", _) => self.prompts(&parsed(params)?),
             ("server/discover", _) => Ok(ServerResult::DiscoverResult(DiscoverResult::from_server_info(
                 ProtocolVersion::KNOWN_VERSIONS.to_vec(),
                 with_tasks(info(&self.server, self.presented())),
@@ -344,18 +345,30 @@ fn cursor(request: &PaginatedRequestParams) -> Option<&str> {
     request.cursor.as_deref()
 }
 
-/// Items of a server's list that violate the protocol are left out.
-fn typed<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
-    values.into_iter().filter_map(|value| {
-        serde_json::from_value(value).inspect_err(|error| tracing::debug!(%error, "left out of a list")).ok()
-    })
+/// A page of the items of servers' lists, whose member `key` identifies each. Items that violate the protocol are left out.
+fn list_of<T: DeserializeOwned + Serialize>(name: &str, items: Vec<Value>, key: &str, cursor: Option<&str>) -> Outcome {
+    let items = items.into_iter().filter_map(|original| {
+        let item = T::deserialize(&original).and_then(serde_json::to_value);
+        let mut item = item.inspect_err(|error| tracing::debug!(%error, "left out of a list")).ok()?;
+        result::add_unknown(&mut item, &original);
+        Some(item)
+    });
+    let page = page(items, |item: &Value| item[key].as_str().unwrap_or_default(), cursor)?;
+    let mut list = json!({"ttlMs": LIST_TTL_MS, "cacheScope": "private", "resultType": "complete"});
+    list[name] = page.items.into();
+    if let Some(next) = page.next {
+        list["nextCursor"] = next.into();
+    }
+    Ok(ServerResult::CustomResult(CustomResult(list)))
 }
 
 /// A server's result for a client of any revision.
-fn result_of<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
+fn result_of<T: DeserializeOwned>(mut value: Value, result: impl FnOnce(T) -> ServerResult) -> Outcome {
     if let Some(fields) = value.as_object_mut() {
         fields.entry("resultType").or_insert_with(|| json!("complete"));
     }
-    serde_json::from_value(value)
-        .map_err(|error| ErrorData::internal_error(format!("the server's result violates the protocol: {error}"), None))
+    let read = T::deserialize(&value).map_err(|error| {
+        ErrorData::internal_error(format!("the server's result violates the protocol: {error}"), None)
+    })?;
+    Ok(result::with_unknown(result(read), &value))
 }

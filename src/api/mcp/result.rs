@@ -47,9 +47,6 @@ fn remove_later_members(result: &mut ServerResult) {
     result.strip_result_type_for_legacy_peer();
     let (ttl_ms, cache_scope) = match result {
         ServerResult::ListToolsResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
-        ServerResult::ListPromptsResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
-        ServerResult::ListResourcesResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
-        ServerResult::ListResourceTemplatesResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
         ServerResult::ReadResourceResult(read) => (&mut read.ttl_ms, &mut read.cache_scope),
         ServerResult::CustomResult(CustomResult(Value::Object(written))) => {
             written.retain(|name, value| match name.as_str() {
@@ -75,25 +72,82 @@ pub(super) fn of_reply(reply: &Reply, has_output_schema: bool) -> Result<CallToo
     }
 }
 
-/// With the members of an MCP server's result that the protocol does not have.
+/// With the members of an MCP server's result, and of its content blocks, that the protocol does not have.
 pub(super) fn with_other_members(era: Era, result: CallToolResult, reply: &Reply) -> ServerResult {
     let mcp_result = match &reply.outcome {
         Ok(answer) => answer.mcp.as_deref().filter(|_| answer.preview.is_none()),
         Err(error) => error.mcp_result(),
     };
     match mcp_result {
-        Some(mcp_result) if !mcp_result.other.is_empty() => with_members(era, result, &mcp_result.other),
+        Some(mcp_result) if !mcp_result.other.is_empty() || mcp_result.content.iter().any(has_unknown) => {
+            with_members(era, result, mcp_result)
+        }
         _ => ServerResult::CallToolResult(result),
     }
 }
 
-fn with_members(era: Era, result: CallToolResult, members: &Map<String, Value>) -> ServerResult {
+/// Whether a content block has a member that the protocol does not have.
+fn has_unknown(block: &Value) -> bool {
+    let own: &[&'static str] = match block["type"].as_str() {
+        Some("text") => &["text"],
+        Some("image" | "audio") => &["data", "mimeType"],
+        Some("resource") => &["resource"],
+        Some("resource_link") => &["uri", "name", "title", "description", "mimeType", "size", "icons"],
+        _ => return false,
+    };
+    let is_known = |name: &str| own.contains(&name) || ["type", "annotations", "_meta"].contains(&name);
+    block.as_object().is_some_and(|block| block.keys().any(|name| !is_known(name)))
+}
+
+/// A result with the members of the server's own one that the protocol does not have.
+pub(super) fn with_unknown(mut result: ServerResult, original: &Value) -> ServerResult {
+    // A custom result would get none later.
+    result.fill_missing_cache_hints();
+    let Ok(mut written) = serde_json::to_value(&result) else { return result };
+    if add_unknown(&mut written, original) { ServerResult::CustomResult(CustomResult(written)) } else { result }
+}
+
+/// Adds the members that the original has beside the written ones, also within them. Returns whether there are any. A
+/// member that is null is as one that is left out, which clients require.
+pub(super) fn add_unknown(written: &mut Value, original: &Value) -> bool {
+    let mut is_changed = false;
+    match (written, original) {
+        (Value::Object(written), Value::Object(original)) => {
+            for (name, value) in original.iter().filter(|(_, value)| !value.is_null()) {
+                if let Some(known) = written.get_mut(name) {
+                    is_changed |= add_unknown(known, value);
+                } else {
+                    written.insert(name.clone(), value.clone());
+                    is_changed = true;
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(original)) if written.len() == original.len() => {
+            for (written, original) in written.iter_mut().zip(original) {
+                is_changed |= add_unknown(written, original);
+            }
+        }
+        _ => {}
+    }
+    is_changed
+}
+
+fn with_members(era: Era, result: CallToolResult, mcp_result: &McpResult) -> ServerResult {
     let mut result = ServerResult::CallToolResult(result);
     if era == Era::Sessions {
         remove_later_members(&mut result);
     }
     let Ok(Value::Object(mut written)) = serde_json::to_value(&result) else { return result };
-    for (name, value) in members {
+    let blocks = written.get_mut("content").and_then(Value::as_array_mut);
+    // A text in place of the blocks is none of them.
+    if let Some(blocks) = blocks.filter(|blocks| blocks.len() == mcp_result.content.len()) {
+        for (block, original) in blocks.iter_mut().zip(&mcp_result.content) {
+            if block["type"] == original["type"] {
+                add_unknown(block, original);
+            }
+        }
+    }
+    for (name, value) in &mcp_result.other {
         written.entry(name.as_str()).or_insert_with(|| value.clone());
     }
     ServerResult::CustomResult(CustomResult(Value::Object(written)))
@@ -249,16 +303,33 @@ mod tests {
 
     #[test]
     fn members_that_the_protocol_does_not_have_are_passed_on() {
-        let members = Map::from_iter([("x-score".to_owned(), json!(0.5)), ("content".to_owned(), json!("other"))]);
+        let other = Map::from_iter([("x-score".to_owned(), json!(0.5)), ("content".to_owned(), json!("other"))]);
+        let content = vec![json!({"type": "text", "text": "a", "name": "STDOUT", "annotations": null})];
+        assert!(has_unknown(&content[0]) && !has_unknown(&json!({"type": "text", "text": "a", "_meta": {}})));
+        let mcp_result = McpResult { content, other, ..McpResult::default() };
         let written = |era| {
             let result = CallToolResult::success(vec![ContentBlock::text("a")]);
-            serde_json::to_value(with_members(era, result, &members)).expect("JSON")
+            serde_json::to_value(with_members(era, result, &mcp_result)).expect("JSON")
         };
         for era in [Era::Sessions, Era::Stateless] {
             let result = written(era);
-            assert_eq!((&result["x-score"], &result["content"][0]["text"]), (&json!(0.5), &json!("a")), "{result}");
+            let blocks = json!([{"type": "text", "text": "a", "name": "STDOUT"}]);
+            assert_eq!((&result["x-score"], &result["content"]), (&json!(0.5), &blocks), "{result}");
         }
         assert_eq!(written(Era::Sessions)["resultType"], Value::Null);
+    }
+
+    #[test]
+    fn unknown_members_within_a_result_are_passed_on() {
+        let block = json!({"type": "text", "text": "hi", "name": "STDOUT", "annotations": null});
+        let original = json!({"messages": [{"role": "user", "content": block, "x-turn": {"id": null}}]});
+        let read =
+            |value: &Value| ServerResult::GetPromptResult(serde_json::from_value(value.clone()).expect("a result"));
+        let written = serde_json::to_value(with_unknown(read(&original), &original)).expect("JSON");
+        let content = json!({"type": "text", "text": "hi", "name": "STDOUT"});
+        assert_eq!(written["messages"], json!([{"role": "user", "content": content, "x-turn": {"id": null}}]));
+        let known = json!({"messages": []});
+        assert!(matches!(with_unknown(read(&known), &known), ServerResult::GetPromptResult(_)));
     }
 
     #[test]

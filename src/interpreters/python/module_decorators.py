@@ -5,7 +5,7 @@ import ast
 import math
 import re
 
-from _sekisho_module_methods import descriptions_of
+from _sekisho_module_methods import PAIR, descriptions_of, fields_of
 from _sekisho_module_names import MAX_NAME, Problem, identifier_of, text_of
 
 MAX_LIST = 100
@@ -22,6 +22,15 @@ DECORATORS = (
 )
 # What has decorators `tool` and `tool_plain`.
 TOOLSETS = ("pydantic_ai.Agent", "pydantic_ai.FunctionToolset")
+# What makes a tool of a function, and the names under which it is given the function.
+MAKERS = (
+    "autogen_core.tools.FunctionTool",
+    "google.adk.tools.FunctionTool",
+    "langchain_core.tools.StructuredTool",
+    "langchain_core.tools.Tool",
+    "llama_index.core.tools.FunctionTool",
+)
+GIVEN = ("func", "fn", "coroutine", "async_fn")
 # Where they say that a person has to approve each call.
 APPROVED = ("needs_approval", "requires_approval")
 
@@ -57,6 +66,18 @@ def added_to_servers(tree, names):
             rest = ast.Call(called.func, called.args[1:], called.keywords)
             added[called.args[0].id] = ServerTool(rest, names)
     return added
+
+
+def given_to_libraries(tree, names):
+    """The functions of which a file makes tools of a library, such as by `StructuredTool.from_function(f)`."""
+    given = set()
+    statements = [node for node in tree.body if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    for call in (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        maker = (names.of(call.func) or "").removesuffix(".from_function").removesuffix(".from_defaults")
+        if maker in MAKERS:
+            values = [*call.args[:1], *(word.value for word in call.keywords if word.arg in GIVEN)]
+            given.update(value.id for value in values if isinstance(value, ast.Name))
+    return given
 
 
 def is_server(value, names):
@@ -181,7 +202,9 @@ class LibraryTool(ServerTool):
             options["name"] = identifier_of(title)
         if isinstance(description, str) and description.strip():
             options["description"] = description.strip()
-        return {**options, "described": descriptions_of(self._model, self._names)}
+        fields = fields_of(self._model, self._names)
+        is_pair = self._literal("response_format") == PAIR
+        return {**options, "described": descriptions_of(self._model, self._names), "fields": fields, "is_pair": is_pair}
 
 
 def _is_name(value):

@@ -19,6 +19,8 @@ BASES = {
 PROPERTIES = ("property", "cached_property", "setter", "deleter")
 # What LangChain gives a method beside its arguments.
 GIVEN_BY_LIBRARY = ("run_manager", "callbacks")
+# The `response_format` of LangChain of which only the first value is the answer.
+PAIR = "content_and_artifact"
 
 
 class ClassTool:
@@ -34,7 +36,9 @@ class ClassTool:
 
     def options(self):
         name, description = (self._literal(word) for word in ("name", "description"))
-        options = {"name": identifier_of(name) or self._class, "described": self._described()}
+        fields = fields_of(self._values.get("args_schema"), self._names)
+        options = {"name": identifier_of(name) or self._class, "described": self._described(), "fields": fields}
+        options["is_pair"] = self._literal("response_format") == PAIR
         if isinstance(description, str) and description.strip():
             options["description"] = inspect.cleandoc(description)
         return options
@@ -81,14 +85,20 @@ def values_of(node):
     return values
 
 
-def descriptions_of(model, names):
-    """The descriptions of the fields of a model that an expression names."""
+def fields_of(model, names):
+    """The calls, such as of `Field`, in the fields of a model that an expression names, each with the names of its module."""
     found, _, node = names.defined(model) if model is not None else (None, None, None)
     if found is None or not isinstance(node, ast.ClassDef):
         return {}
-    fields = {name: value for name, value in values_of(node).items() if isinstance(value, ast.Call)}
-    words = {name: next((word.value for word in value.keywords if word.arg == "description"), None) for name, value in fields.items()}
-    texts = {name: found.literal(word) for name, word in words.items() if word is not None}
+    return {name: (found, value) for name, value in values_of(node).items() if isinstance(value, ast.Call)}
+
+
+def descriptions_of(model, names):
+    """The descriptions of the fields of a model that an expression names."""
+    texts = {}
+    for name, (found, call) in fields_of(model, names).items():
+        word = next((word.value for word in call.keywords if word.arg == "description"), None)
+        texts[name] = found.literal(word) if word is not None else None
     return {name: text.strip() for name, text in texts.items() if isinstance(text, str)}
 
 

@@ -7,7 +7,7 @@ what to write instead; the others are tools all the same.
 import ast
 
 from _sekisho_docstring import Docstring
-from _sekisho_module_decorators import added_to_servers, decorator_of, is_server
+from _sekisho_module_decorators import added_to_servers, decorator_of, given_to_libraries, is_server
 from _sekisho_module_fields import constraints_of, default_of, field_of
 from _sekisho_module_methods import TOOLKIT, is_given, methods_of
 from _sekisho_module_names import Modules, Names, Problem
@@ -15,7 +15,15 @@ from _sekisho_module_types import Types, is_json
 
 MAX_TOOLS = 200
 # What gives a function the context of its call.
-CONTEXTS = ("fastmcp.Context", "pydantic_ai.RunContext", "agents.RunContextWrapper")
+CONTEXTS = (
+    "fastmcp.Context",
+    "pydantic_ai.RunContext",
+    "agents.RunContextWrapper",
+    "google.adk.tools.ToolContext",
+    "langchain_core.runnables.RunnableConfig",
+)
+# What marks an argument that the program around a tool gives, and no model.
+INJECTED = ("langchain_core.tools.InjectedToolArg",)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What begins a scope of its own.
@@ -48,6 +56,7 @@ class _Reader:
         self._names = Names(tree, modules)
         self._methods = methods_of(tree, self._names)
         self._added = added_to_servers(tree, self._names)
+        self._given = given_to_libraries(tree, self._names)
 
     def found(self):
         tools, problems, lines = [], [], {}
@@ -60,7 +69,7 @@ class _Reader:
         # As with FastMCP itself, the tools of a file with a server are what it decorates.
         is_written_for_another = any(made is not None and made.is_of_server for made in decorators)
         if is_written_for_another or self._methods or self._has_server():
-            public = ()
+            public = self._given
         for node, decorator in zip(functions, decorators):
             if not self._is_tool(node, decorator, public):
                 continue
@@ -118,7 +127,7 @@ class _Reader:
     def _is_tool(self, node, decorator, public):
         if decorator is not None:
             return decorator.is_enabled
-        is_public = node.name in public if public is not None else not node.name.startswith("_")
+        is_public = node.name in public if public is not None else node.name in self._given or not node.name.startswith("_")
         taken = node.args
         every = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, taken.vararg, taken.kwarg]
         is_annotated = node.returns is not None or any(one is not None and one.annotation for one in every)
@@ -135,7 +144,9 @@ class _Reader:
             documentation.parameters.setdefault(name, text)
         types = Types(self._names)
         parameters = self._parameters(node, types, documentation, options.pop("excluded", ()))
-        output = self._output(node, documentation)
+        constrained = _constrained(parameters["properties"], options.pop("fields", {}))
+        parameters["properties"].update(constrained)
+        output = self._output(node, documentation, options.pop("is_pair", False))
         return {
             "function": self._path(node),
             "line": node.lineno,
@@ -147,11 +158,12 @@ class _Reader:
             "name": options.get("name", node.name),
         }
 
-    def _output(self, node, documentation):
-        if node.returns is None:
+    def _output(self, node, documentation, is_pair):
+        returned = self._first_of(node.returns) if is_pair else node.returns
+        if returned is None:
             return None
         types = Types(self._names)
-        output = types.schema(node.returns)
+        output = types.schema(returned)
         if documentation.result:
             output.setdefault("description", documentation.result)
         if not types.definitions:
@@ -159,6 +171,12 @@ class _Reader:
         if "$ref" in output:
             output = {**types.definitions[output.pop("$ref").removeprefix("#/$defs/")], **output}
         return {**output, "$defs": types.definitions}
+
+    def _first_of(self, pair):
+        """The type of the first value of a pair; None where it is not written."""
+        if not isinstance(pair, ast.Subscript) or not isinstance(pair.slice, ast.Tuple) or not pair.slice.elts:
+            return None
+        return pair.slice.elts[0] if self._names.of(pair.value) in ("tuple", "typing.Tuple") else None
 
     def _parameters(self, node, types, documentation, excluded):
         taken = node.args
@@ -175,8 +193,13 @@ class _Reader:
             if parameter.arg in excluded and default is not None or node in self._methods and is_given(parameter.arg):
                 continue
             # The library gives a function its context.
-            if _mentions_context(parameter.annotation, self._names):
+            if _mentions(CONTEXTS, parameter.annotation, self._names):
                 types.converts = True
+                continue
+            if _mentions(INJECTED, parameter.annotation, self._names):
+                if default is None:
+                    advice = f"write a default for `{parameter.arg}`, or take it from host.settings"
+                    raise Problem(parameter, f"nothing injects `{parameter.arg}` here, and a model must not choose it: {advice}")
                 continue
             field = field_of(default, self._names)
             has_default, value = (default is not None, ...) if field is None else default_of(field, self._names)
@@ -214,8 +237,15 @@ class _Reader:
         return type(value).__name__ if is_json(value) and value is not None else "str"
 
 
-def _mentions_context(annotation, names):
-    return annotation is not None and any(names.of(node) in CONTEXTS for node in ast.walk(annotation))
+def _constrained(properties, fields):
+    """The schemas of arguments with the constraints that a model of them has: the library checks them."""
+    known = {name: field for name, field in fields.items() if name in properties and field_of(field[1], field[0]) is not None}
+    constraints = {name: constraints_of(call, found) for name, (found, call) in known.items()}
+    return {name: {**added.added_to(properties[name]), **properties[name]} for name, added in constraints.items()}
+
+
+def _mentions(known, annotation, names):
+    return annotation is not None and any(names.of(node) in known for node in ast.walk(annotation))
 
 
 def _is_annotated(node, names):

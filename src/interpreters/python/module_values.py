@@ -26,7 +26,13 @@ UNIONS = (typing.Union, types.UnionType)
 WRAPPERS = ("Required", "NotRequired", "ReadOnly")
 PARSED = (datetime.datetime, datetime.date, datetime.time)
 # What gives a function the context of its call: also in `module_reader.py`.
-CONTEXTS = (("fastmcp", "Context"), ("pydantic_ai", "RunContext"), ("agents", "RunContextWrapper"))
+CONTEXTS = (
+    ("fastmcp", "Context"),
+    ("pydantic_ai", "RunContext"),
+    ("agents", "RunContextWrapper"),
+    ("google.adk.tools", "ToolContext"),
+    ("langchain_core.runnables", "RunnableConfig"),
+)
 TRUE, FALSE = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n", "no")
 
 

@@ -41,6 +41,8 @@ enum Format {
     Form,
     Multipart,
     Text,
+    /// The items of a list, each as JSON on a line.
+    Lines,
     Binary,
 }
 
@@ -175,6 +177,7 @@ impl BodyPlan {
             Format::Form => (self.media_type.clone(), self.form(object(value)?).into_bytes()),
             Format::Multipart => multipart::write(object(value)?, &self.media_type, &self.encoding, &self.files)?,
             Format::Text => (self.media_type.clone(), parameter_encoding::plain(value).into_bytes()),
+            Format::Lines => (self.media_type.clone(), lines(value)?.into_bytes()),
             Format::Binary => {
                 let file = File::read("body", value)?;
                 (file.content_type.unwrap_or(&self.media_type).to_owned(), file.bytes)
@@ -227,6 +230,17 @@ fn object(value: &Value) -> Result<&Map<String, Value>, CallError> {
     value.as_object().ok_or_else(|| invalid_argument("the body must be an object: it is sent as a form"))
 }
 
+fn lines(value: &Value) -> Result<String, CallError> {
+    let items =
+        value.as_array().ok_or_else(|| invalid_argument("the body must be a list: each item is sent as a line"))?;
+    let mut lines = String::new();
+    for item in items {
+        lines.push_str(&item.to_string());
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
 fn format_of(media_type: &str) -> Format {
     let essence = essence(media_type);
     match essence.as_str() {
@@ -239,12 +253,22 @@ fn format_of(media_type: &str) -> Format {
     }
 }
 
-/// The format of a body. In a range of media types, a text or a value without a type is a file.
+/// The format of a body. In a range of media types, a text or a value without a type is a file. JSON lines that are no list are
+/// a file, too.
 fn format_in(offered: &MediaType, definitions: &Map<String, Value>) -> Format {
     match format_of(&offered.name) {
         Format::Json if is_range(&offered.name) && shape::may_be_bytes(&offered.schema, definitions) => Format::Binary,
+        Format::Json | Format::Binary if is_lines(&offered.name) && shape::is_list(&offered.schema, definitions) => {
+            Format::Lines
+        }
         format => format,
     }
+}
+
+/// A sequence (RFC 7464) has a character before each value as well.
+fn is_lines(media_type: &str) -> bool {
+    let essence = essence(media_type);
+    headers::is_json_lines(&essence) && essence != "application/json-seq"
 }
 
 /// Whether both are the same media type, parameters aside.

@@ -397,6 +397,17 @@ async fn a_text_body_has_the_schema_of_its_value() {
 }
 
 #[tokio::test]
+async fn a_list_of_json_lines_is_sent_as_lines() {
+    let upstream = Upstream::start().await;
+    let list = json!({"type": "array", "items": {"type": "object"}});
+    let body = json!({"content": {"application/x-ndjson": {"schema": list}}});
+    let tool = tool(&read_api(&upload(&upstream.url, &body)));
+    call(&tool, json!({"body": [{"a": 1}, {"a": "two\nlines"}]})).await.unwrap();
+    assert_eq!(upstream.last().text(), "{\"a\":1}\n{\"a\":\"two\\nlines\"}\n");
+    assert_eq!(upstream.last().header("content-type"), Some("application/x-ndjson"));
+}
+
+#[tokio::test]
 async fn the_query_of_a_server_is_sent() {
     let upstream = Upstream::start().await;
     let server = format!("{}?code=hunter%2F2", upstream.url).parse().unwrap();

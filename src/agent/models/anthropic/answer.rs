@@ -7,7 +7,8 @@ use crate::models::remote::lenient::{self, Oddity};
 use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
 use crate::models::{ModelError, StopReason, tool_search};
 
-/// One event of an answer. Other types are ignored, as the protocol requires.
+/// One event of an answer. Other types are ignored, as the protocol requires. Servers with Anthropic's API leave members out,
+/// or send null in their place.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum StreamEvent {
@@ -19,21 +20,21 @@ enum StreamEvent {
         usage: Option<Value>,
     },
     MessageStart {
-        message: Start,
+        message: Option<Start>,
     },
     ContentBlockStart {
-        index: Value,
+        index: Option<Value>,
         content_block: Block,
     },
     ContentBlockDelta {
-        index: Value,
+        index: Option<Value>,
         delta: Increment,
     },
     ContentBlockStop {
-        index: Value,
+        index: Option<Value>,
     },
     MessageDelta {
-        delta: End,
+        delta: Option<End>,
         usage: Option<Value>,
     },
     MessageStop,
@@ -53,21 +54,19 @@ struct Start {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Block {
     Text {
-        #[serde(default)]
-        text: String,
+        text: Option<String>,
     },
     Thinking {
-        #[serde(default)]
-        thinking: String,
+        thinking: Option<String>,
         signature: Option<String>,
     },
     RedactedThinking {
         data: String,
     },
     ToolUse {
-        id: String,
+        id: Option<String>,
         name: String,
-        /// Empty if it arrives in fragments.
+        /// Empty if it arrives in fragments. Some servers send the whole object here, also as a text.
         #[serde(default)]
         input: Value,
     },
@@ -82,16 +81,16 @@ enum Block {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Increment {
     TextDelta {
-        text: String,
+        text: Option<String>,
     },
     ThinkingDelta {
-        thinking: String,
+        thinking: Option<String>,
     },
     SignatureDelta {
-        signature: String,
+        signature: Option<String>,
     },
     InputJsonDelta {
-        partial_json: String,
+        partial_json: Option<String>,
     },
     #[serde(other)]
     Other,
@@ -100,10 +99,17 @@ enum Increment {
 #[derive(Deserialize)]
 struct End {
     stop_reason: Option<String>,
+    stop_details: Option<Value>,
 }
 
 /// Errors: the event does not belong to the protocol, or reports an error.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    // Of gateways that have OpenAI's API, too.
+    if event.data.trim_ascii() == b"[DONE]" {
+        turn.odd(Oddity::End);
+        turn.end();
+        return Ok(());
+    }
     let fields = lenient::object(&event.data, turn)?;
     if !fields.contains_key("type") && fields.contains_key("error") {
         turn.odd(Oddity::Error);
@@ -120,24 +126,28 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
             stop(stop_reason.as_deref().unwrap_or("end_turn"), turn);
             turn.end();
         }
-        StreamEvent::MessageStart { message } => count(message.usage.as_ref(), turn),
+        StreamEvent::MessageStart { message } => count(message.and_then(|message| message.usage).as_ref(), turn),
         StreamEvent::ContentBlockStart { index, content_block } => {
-            let index = lenient::index(Some(&index), turn);
+            let index = lenient::index(index.as_ref(), turn);
             begin(index, content_block, turn)?;
         }
         StreamEvent::ContentBlockDelta { index, delta } => {
-            let index = lenient::index(Some(&index), turn);
+            let index = lenient::index(index.as_ref(), turn);
             extend(index, delta, turn)?;
         }
         StreamEvent::ContentBlockStop { index } => {
-            let index = lenient::index(Some(&index), turn);
+            let index = lenient::index(index.as_ref(), turn);
             turn.end_block(index);
         }
         StreamEvent::MessageDelta { delta, usage } => {
             count(usage.as_ref(), turn);
-            if let Some(reason) = delta.stop_reason {
-                stop(&reason, turn);
+            let Some(End { stop_reason: Some(reason), stop_details }) = delta else { return Ok(()) };
+            // A refusal without a word would not say why.
+            let explanation = stop_details.as_ref().and_then(|details| details.get("explanation")?.as_str());
+            if let Some(explanation) = explanation.filter(|_| reason == "refusal" && turn.is_silent()) {
+                turn.text(explanation.to_owned())?;
             }
+            stop(&reason, turn);
         }
         StreamEvent::MessageStop => turn.end(),
         StreamEvent::Error { error } => return Err(Reported::read(&json!({"error": error})).in_answer()),
@@ -157,16 +167,17 @@ fn stop(reason: &str, turn: &mut TurnAssembler) {
 
 fn extend(index: u64, delta: Increment, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     match delta {
-        Increment::TextDelta { text } => turn.text(text),
-        Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking),
-        Increment::SignatureDelta { signature } => turn.signature(index, &signature),
+        Increment::TextDelta { text } => turn.text(text.unwrap_or_default()),
+        Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking.unwrap_or_default()),
+        Increment::SignatureDelta { signature } => turn.signature(index, &signature.unwrap_or_default()),
         // Of a tool that runs at the provider.
         Increment::InputJsonDelta { .. } if turn.is_skipped(index) => Ok(()),
         Increment::InputJsonDelta { partial_json } if turn.has_block(index) => {
-            turn.input_of_block(index, &partial_json)
+            turn.input_of_block(index, &partial_json.unwrap_or_default())
         }
         Increment::InputJsonDelta { partial_json } => {
-            turn.call(CallFragment { place: index, arguments: partial_json, ..CallFragment::default() })
+            let arguments = partial_json.unwrap_or_default();
+            turn.call(CallFragment { place: index, arguments, ..CallFragment::default() })
         }
         Increment::Other => Ok(()),
     }
@@ -174,22 +185,19 @@ fn extend(index: u64, delta: Increment, turn: &mut TurnAssembler) -> Result<(), 
 
 fn begin(index: u64, block: Block, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     match block {
-        Block::Text { text } => turn.text(text),
+        Block::Text { text } => turn.text(text.unwrap_or_default()),
         Block::Thinking { thinking, signature } => {
-            turn.thinking(index, thinking)?;
+            turn.thinking(index, thinking.unwrap_or_default())?;
             turn.signature(index, &signature.unwrap_or_default())
         }
         Block::RedactedThinking { data } => turn.redacted(index, &data),
         Block::ToolUse { id, name, input } => {
-            let whole = input.as_object().filter(|input| !input.is_empty());
-            let arguments = whole.map(|_| input.to_string()).unwrap_or_default();
-            turn.call(CallFragment {
-                place: index,
-                id: Some(id),
-                tool: Some(name),
-                arguments,
-                ..CallFragment::default()
-            })
+            let arguments = match input {
+                Value::Object(input) if !input.is_empty() => Value::Object(input).to_string(),
+                Value::String(text) => text,
+                _ => String::new(),
+            };
+            turn.call(CallFragment { place: index, id, tool: Some(name), arguments, ..CallFragment::default() })
         }
         Block::ServerToolUse(block) if is_search(&block) => turn.begin_block(index, typed("server_tool_use", block)),
         Block::ToolSearchToolResult(block) => turn.whole_thought(index, typed("tool_search_tool_result", block)),

@@ -8,6 +8,10 @@ use crate::models::remote::lenient::{self, Oddity};
 use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
 use crate::models::{ModelError, StopReason};
 
+/// The reasons of answers that are of no use, also after a text.
+const FAILURES: [&str; 5] =
+    ["OTHER", "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE"];
+
 /// Errors: the event does not belong to the protocol, reports an error, or says that the prompt is blocked.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let mut piece = lenient::object(&event.data, turn)?;
@@ -55,6 +59,7 @@ fn handle_part(part: &Value, turn: &mut TurnAssembler) -> Result<(), ModelError>
     }
 }
 
+/// The reason stands in the last piece, and of some models in each: the answer ends with its connection.
 /// <https://ai.google.dev/api/generate-content#FinishReason>
 fn finish(candidate: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let candidate = Value::Object(candidate);
@@ -62,7 +67,16 @@ fn finish(candidate: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(),
     match reason {
         "STOP" => turn.stop(StopReason::Stop),
         "MAX_TOKENS" => turn.stop(StopReason::Length),
-        "SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "MODEL_ARMOR" => {
             // An answer without a word would not say why.
             if turn.is_silent() {
                 let named = block_reason(&candidate, "finishReason").unwrap_or_default();
@@ -71,12 +85,12 @@ fn finish(candidate: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(),
             turn.stop(StopReason::Refusal);
         }
         // The model wrote something that the provider could not read: the same request may succeed.
-        other => {
+        other if turn.is_silent() || FAILURES.contains(&other) => {
             let shown: String = other.chars().take(100).collect();
             return Err(ModelError::Unavailable(format!("it ended its answer with {shown:?}")));
         }
+        _ => turn.stop(StopReason::Stop),
     }
-    turn.end();
     Ok(())
 }
 

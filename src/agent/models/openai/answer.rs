@@ -29,11 +29,7 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
         return Ok(());
     }
     let mut chunk = lenient::object(&event.data, turn)?;
-    match chunk.remove("error") {
-        None | Some(Value::Null) => {}
-        Some(error) if is_empty(&error) => turn.odd(Oddity::Error),
-        Some(error) => return Err(Reported::read(&json!({"error": error})).in_answer()),
-    }
+    fail(chunk.remove("error"), turn)?;
     if event.name == "error" || chunk.get("object").is_some_and(|kind| *kind == "error") {
         turn.odd(Oddity::Error);
         return Err(Reported::read(&Value::Object(chunk)).in_answer());
@@ -49,10 +45,24 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
     };
     // Kimi's API has the usage in the choice.
     let in_choice = choice.map(|choice| handle_choice(choice, turn)).transpose()?.flatten();
-    for usage in [in_choice, chunk.remove("usage")].into_iter().flatten() {
+    // Groq's has the usage, and the error that cut an answer short, in a member of its own.
+    let mut of_groq = fields(chunk.remove("x_groq")).unwrap_or_default();
+    for usage in [in_choice, of_groq.remove("usage"), chunk.remove("usage")].into_iter().flatten() {
         count(&usage, turn);
     }
-    Ok(())
+    fail(of_groq.remove("error"), turn)
+}
+
+/// Errors: it is an error, and not an empty one.
+fn fail(error: Option<Value>, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    match error {
+        None | Some(Value::Null) => Ok(()),
+        Some(error) if is_empty(&error) => {
+            turn.odd(Oddity::Error);
+            Ok(())
+        }
+        Some(error) => Err(Reported::read(&json!({"error": error})).in_answer()),
+    }
 }
 
 /// Reads a choice, and returns its usage.
@@ -71,6 +81,8 @@ fn handle_choice(choice: Value, turn: &mut TurnAssembler) -> Result<Option<Value
         (None, None) => Map::new(),
     };
     handle(delta, turn)?;
+    // `OpenRouter` has the error of a model's own provider here.
+    fail(choice.remove("error"), turn)?;
     if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty()) {
         finish(reason, turn)?;
     }
@@ -119,12 +131,12 @@ fn with_reasoning(
 
 /// Besides OpenAI's own reasons the reasons of other vendors: a full context is `model_length` at Mistral and
 /// `model_context_window_exceeded` at GLM; DeepSeek, GLM, Mistral and routers name failures; Gemini adds a detail after
-/// a colon.
+/// a colon. Gateways to Gemini and Cohere write theirs in capitals.
 fn finish(reason: &str, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    let name = reason.split_once(':').map_or(reason, |(name, _)| name);
-    match name {
+    let name = reason.split_once(':').map_or(reason, |(name, _)| name).to_ascii_lowercase();
+    match name.as_str() {
         "length" | "model_length" | "max_tokens" | "model_context_window_exceeded" => turn.stop(StopReason::Length),
-        "content_filter" | "sensitive" => turn.stop(StopReason::Refusal),
+        "content_filter" | "sensitive" | "safety" | "recitation" => turn.stop(StopReason::Refusal),
         "error" | "insufficient_system_resource" | "network_error" => {
             return Err(ModelError::Unavailable(format!("it ended its answer with {name:?}")));
         }

@@ -1,5 +1,8 @@
 //! A provider's answer as a sequence of events, in either framing and within the size limits.
 
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
 use super::aws_events::AwsEventDecoder;
 use crate::models::ModelError;
 use sekisho_outbound::sse::{self, EventReader, LargeEvent};
@@ -32,6 +35,8 @@ pub(super) enum Unreadable {
     LargeEvent,
     LargeAnswer,
     Malformed,
+    /// A page of HTML or XML.
+    Page,
 }
 
 /// The framing of events.
@@ -41,8 +46,6 @@ pub(super) enum Framing {
     Events,
     /// `application/vnd.amazon.eventstream`
     AwsEventDecoder,
-    /// `application/json`: the body is one event.
-    Whole,
 }
 
 impl Framing {
@@ -50,7 +53,6 @@ impl Framing {
         match self {
             Self::Events => "text/event-stream",
             Self::AwsEventDecoder => "application/vnd.amazon.eventstream",
-            Self::Whole => "application/json",
         }
     }
 }
@@ -79,7 +81,6 @@ struct OutsideEvents {
 enum Reader {
     Events(EventReader),
     AwsEventDecoder(AwsEventDecoder),
-    Whole(Vec<u8>),
 }
 
 impl EventDecoder {
@@ -87,12 +88,11 @@ impl EventDecoder {
         let reader = match framing {
             Framing::Events => Reader::Events(EventReader::new(MAX_EVENT)),
             Framing::AwsEventDecoder => Reader::AwsEventDecoder(AwsEventDecoder::default()),
-            Framing::Whole => Reader::Whole(Vec::new()),
         };
         Self { reader, bytes: 0, outside: OutsideEvents::default() }
     }
 
-    /// Errors: the answer is larger than [`MAX_ANSWER`].
+    /// Errors: the answer is larger than [`MAX_ANSWER`], or a page.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         self.bytes = self.bytes.saturating_add(piece.len());
         if self.bytes > MAX_ANSWER {
@@ -100,23 +100,27 @@ impl EventDecoder {
         }
         match &mut self.reader {
             Reader::Events(events) => {
-                self.outside.feed(piece);
+                self.outside.feed(piece)?;
                 events.feed(piece);
             }
             Reader::AwsEventDecoder(frames) => frames.feed(piece),
-            Reader::Whole(body) if body.len() + piece.len() > MAX_EVENT => return Err(Unreadable::LargeEvent),
-            Reader::Whole(body) => body.extend_from_slice(piece),
         }
         Ok(())
     }
 
-    /// At the end of the body: the event that it is as a whole, or the one that was outside of the framing.
-    pub(super) fn whole(&mut self) -> Option<Event> {
-        match &mut self.reader {
-            Reader::Whole(body) => Some(Event { data: std::mem::take(body), ..Event::default() }),
-            Reader::Events(_) => self.outside.event(),
-            Reader::AwsEventDecoder(_) => None,
+    /// At the end of the body: the events that were outside of the framing, or the last one, if its end is missing.
+    pub(super) fn rest(&mut self) -> Vec<Event> {
+        let Reader::Events(events) = &mut self.reader else { return Vec::new() };
+        let outside = self.outside.events();
+        if !outside.is_empty() {
+            return outside;
         }
+        events.feed(b"\n\n");
+        let last = events.next().ok().flatten().map(Event::from);
+        // An event that was cut off is no JSON.
+        let is_complete =
+            |event: &Event| event.data == b"[DONE]" || serde_json::from_slice::<IgnoredAny>(&event.data).is_ok();
+        last.filter(is_complete).into_iter().collect()
     }
 
     /// Errors: an event is too large or malformed.
@@ -129,23 +133,22 @@ impl EventDecoder {
                 }
             },
             Reader::AwsEventDecoder(frames) => frames.next(),
-            Reader::Whole(_) => Ok(None),
         }
     }
 }
 
 impl OutsideEvents {
-    fn feed(&mut self, piece: &[u8]) {
-        let Some(is_json) = self.is_json.or_else(|| {
-            let first = piece.iter().find(|byte| !byte.is_ascii_whitespace())?;
-            Some(matches!(first, b'{' | b'['))
-        }) else {
-            return;
-        };
-        self.is_json = Some(is_json);
-        if is_json {
+    fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+        if self.is_json.is_none() {
+            let Some(first) = piece.iter().find(|byte| !byte.is_ascii_whitespace()) else { return Ok(()) };
+            if *first == b'<' {
+                return Err(Unreadable::Page);
+            }
+            self.is_json = Some(matches!(first, b'{' | b'['));
+        }
+        if self.is_json == Some(true) {
             keep(&mut self.kept, piece, MAX_EVENT);
-            return;
+            return Ok(());
         }
         for (index, line) in piece.split(|byte| *byte == b'\n').enumerate() {
             if index > 0 {
@@ -153,6 +156,7 @@ impl OutsideEvents {
             }
             keep(&mut self.line, line, MAX_ERROR_LINE);
         }
+        Ok(())
     }
 
     fn end_line(&mut self) {
@@ -162,11 +166,17 @@ impl OutsideEvents {
         self.line.clear();
     }
 
-    fn event(&mut self) -> Option<Event> {
+    /// The items of a list are events, as Gemini's API sends them without `alt=sse`.
+    fn events(&mut self) -> Vec<Event> {
         self.end_line();
         let name = if self.is_json == Some(true) { "" } else { "error" };
+        let event = |data| Event { name: name.to_owned(), data, failed: false };
         let data = std::mem::take(&mut self.kept);
-        (!data.is_empty()).then(|| Event { name: name.to_owned(), data, failed: false })
+        match serde_json::from_slice::<Vec<Value>>(&data) {
+            _ if data.is_empty() => Vec::new(),
+            Ok(items) => items.iter().map(|item| event(item.to_string().into_bytes())).collect(),
+            Err(_) => vec![event(data)],
+        }
     }
 }
 
@@ -194,6 +204,7 @@ impl From<Unreadable> for ModelError {
             Unreadable::LargeEvent => format!("an event is larger than {MAX_EVENT} bytes"),
             Unreadable::LargeAnswer => format!("it is larger than {MAX_ANSWER} bytes"),
             Unreadable::Malformed => "a frame has a wrong length or checksum".into(),
+            Unreadable::Page => format!("it is not of the type {}", Framing::Events.media_type()),
         })
     }
 }

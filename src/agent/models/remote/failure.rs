@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use http::HeaderMap;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::models::ModelError;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers;
 use sekisho_outbound::{OutboundStream, retry_after};
 
 /// Maximum bytes of an error's body that are read.
@@ -90,8 +91,12 @@ pub(super) async fn refused(answer: OutboundStream) -> ModelError {
     if (300..400).contains(&status) {
         return ModelError::Refused(format!("HTTP {status}, a redirect; check the profile's base_url"));
     }
-    let body = serde_json::from_slice(&body(answer).await).unwrap_or_default();
-    Reported::read(&body).with_status(status, wait)
+    // Proxies, and some servers, write a sentence in place of JSON. A page of HTML is none.
+    let is_text = headers::content_type(&answer.headers).eq_ignore_ascii_case("text/plain");
+    let body = body(answer).await;
+    let sentence = || if is_text { json!({"message": String::from_utf8_lossy(&body)}) } else { Value::Null };
+    let reported = serde_json::from_slice(&body).unwrap_or_else(|_| sentence());
+    Reported::read(&reported).with_status(status, wait)
 }
 
 /// The error of a response with a success status that is not in the provider's protocol.

@@ -8,6 +8,9 @@ use super::{TurnAssembler, Vendor};
 use crate::models::{ModelError, anthropic, bedrock, gemini, openai, responses};
 use sekisho_config::Secret;
 
+/// The content types of streams, and of JSON in place of events, from servers that do not name their streams.
+const UNNAMED: [&str; 5] = ["", "text/plain", "text/html", "application/octet-stream", "application/json"];
+
 /// The provider's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -47,9 +50,7 @@ impl Protocol {
         let is = |media_type: &str| content_type.eq_ignore_ascii_case(media_type);
         match self {
             _ if is(own.media_type()) => Some(own),
-            // Some compatible servers do not stream, or name their stream a text.
-            Self::Openai | Self::Responses | Self::Anthropic if is("application/json") => Some(Framing::Whole),
-            Self::Openai if is("text/plain") => Some(own),
+            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini if UNNAMED.into_iter().any(is) => Some(own),
             Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini | Self::Bedrock => None,
         }
     }

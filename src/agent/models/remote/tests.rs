@@ -239,6 +239,8 @@ async fn odd_answers_of_openai_compatible_servers_are_read() {
         ("a message in a chunk", "text/event-stream", openai(std::slice::from_ref(&whole))),
         ("no stream", "application/json", whole.to_string().into_bytes()),
         ("a stream of plain text", "text/plain; charset=utf-8", text(json!({"content": "3"}))),
+        ("a stream without a name", "", text(json!({"content": "3"}))),
+        ("a stream of bytes", "application/octet-stream", text(json!({"content": "3"}))),
     ] {
         let answer = Answer::whole(Protocol::Openai, &body, 7).header("content-type", media_type);
         let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;

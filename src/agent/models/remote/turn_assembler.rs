@@ -29,6 +29,7 @@ pub(in crate::models) struct TurnAssembler {
     released: usize,
     thoughts: Vec<PartialThought>,
     bytes: usize,
+    has_text: bool,
     stop: Option<StopReason>,
     over: bool,
     usage: ModelUsage,
@@ -55,6 +56,8 @@ struct PartialToolCall {
     call: RequestedCall,
     /// Whether its block has ended.
     ended: bool,
+    /// Whether arguments may have begun again.
+    examined: bool,
 }
 
 /// A fragment of a call, as a provider's decoder reads it.
@@ -75,6 +78,7 @@ impl TurnAssembler {
             released: 0,
             thoughts: Vec::new(),
             bytes: 0,
+            has_text: false,
             stop: None,
             over: false,
             usage: ModelUsage::default(),
@@ -112,6 +116,11 @@ impl TurnAssembler {
         self.bytes == 0
     }
 
+    /// Whether some of the text has arrived.
+    pub(in crate::models) fn has_text(&self) -> bool {
+        self.has_text
+    }
+
     /// A block of a type that is not known begins: its fragments are no call's.
     pub(in crate::models) fn skip(&mut self, place: u64) {
         if self.skipped.len() < MAX_PARTS {
@@ -127,6 +136,7 @@ impl TurnAssembler {
     pub(in crate::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         if !text.is_empty() {
+            self.has_text = true;
             self.release_ended_calls();
             self.pieces.push(ModelChunk::Text(text));
         }
@@ -181,7 +191,7 @@ impl TurnAssembler {
 
     /// A block of the answer has ended: a thought or a call, with its place among the others.
     pub(in crate::models) fn end_block(&mut self, place: u64) {
-        if let Some(call) = self.calls.iter_mut().find(|joining| joining.place == place) {
+        if let Some(call) = self.calls.iter_mut().rfind(|joining| joining.place == place) {
             call.ended = true;
         }
         self.end_thought(place);
@@ -198,9 +208,9 @@ impl TurnAssembler {
         }
     }
 
-    /// A fragment of the call at an index. Without a name it continues the call there. A new call begins with a
-    /// different id, since some servers give every call the same index; or, where the server sends no ids, with a
-    /// name after complete arguments. A name may arrive in several fragments, or after the id.
+    /// A fragment of the call at an index. Without a name it continues the call there, preferably the one with its id. A new
+    /// call begins with a different id, since some servers give every call the same index; or, where the server sends no ids,
+    /// with a name after complete arguments. A name may arrive in several fragments, or after the id.
     /// Errors: the call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn call(&mut self, fragment: CallFragment) -> Result<(), ModelError> {
         let CallFragment { place, id, tool, arguments, extras } = fragment;
@@ -209,14 +219,16 @@ impl TurnAssembler {
         self.count(id.len() + tool.len() + arguments.len() + extra)?;
         let bytes = arguments.len();
         let count = self.calls.len() + self.released;
-        let known = self.calls.iter_mut().rev().find(|joining| joining.place == place).map(|joining| &mut joining.call);
+        let last = |id: Option<&str>| {
+            let is_it = |joining: &PartialToolCall| id.is_none_or(|id| joining.call.id == id);
+            self.calls.iter().rposition(|joining| joining.place == place && is_it(joining))
+        };
+        let index = last(Some(id.as_str()).filter(|id| !id.is_empty())).or_else(|| last(None));
+        let known = index.and_then(|index| self.calls.get_mut(index));
         match known {
-            Some(call) if tool.is_empty() || continues(call, &id) => {
-                if call.arguments.is_empty() && call.tool != tool {
-                    call.tool.push_str(&tool);
-                }
-                call.arguments.push_str(&arguments);
-                call.extras.extend(extras);
+            Some(joining) if tool.is_empty() || continues(&joining.call, &id) => {
+                let oddity = joining.extend(&tool, &arguments, extras);
+                oddity.into_iter().for_each(|oddity| self.odd(oddity));
             }
             // It has nothing but its place.
             _ if tool.is_empty() && id.is_empty() && arguments.is_empty() => {}
@@ -228,7 +240,7 @@ impl TurnAssembler {
             }
             _ => {
                 let call = RequestedCall { extras, ..RequestedCall::new(id, tool, arguments) };
-                self.calls.push(PartialToolCall { place, call, ended: false });
+                self.calls.push(PartialToolCall { place, call, ended: false, examined: false });
             }
         }
         // An empty fragment does not show that the model is working.
@@ -238,9 +250,16 @@ impl TurnAssembler {
         Ok(())
     }
 
-    /// Whether arguments of the call at an index have arrived.
-    pub(in crate::models) fn has_arguments(&self, place: u64) -> bool {
-        self.calls.iter().any(|joining| joining.place == place && !joining.call.arguments.is_empty())
+    /// Whether arguments of the call with this id have arrived at an index, where some servers put several calls.
+    pub(in crate::models) fn has_arguments(&self, place: u64, id: &str) -> bool {
+        let is_it = |joining: &&PartialToolCall| joining.place == place && (!joining.ended || joining.call.id == id);
+        self.calls.iter().filter(is_it).any(|joining| !joining.call.arguments.is_empty())
+    }
+
+    /// Whether a call has begun at an index, and none of its arguments have arrived.
+    pub(in crate::models) fn lacks_arguments(&self, place: u64) -> bool {
+        let last = self.calls.iter().rfind(|joining| joining.place == place);
+        last.is_some_and(|joining| !joining.ended && joining.call.arguments.is_empty())
     }
 
     /// The stop reason: after it only usage follows.
@@ -340,6 +359,33 @@ impl TurnAssembler {
             return Err(ModelError::Garbled(format!("it is longer than {MAX_ANSWER_BYTES} bytes")));
         }
         Ok(())
+    }
+}
+
+impl PartialToolCall {
+    /// Adds a fragment. Returns how it deviates from the protocol.
+    fn extend(&mut self, tool: &str, arguments: &str, extras: Extras) -> Option<Oddity> {
+        let begins_again = self.begins_again(tool, arguments);
+        if begins_again {
+            self.call.arguments.clear();
+        }
+        if self.call.arguments.is_empty() && self.call.tool != tool {
+            self.call.tool.push_str(tool);
+        }
+        self.call.arguments.push_str(arguments);
+        self.call.extras.extend(extras);
+        begins_again.then_some(Oddity::Call)
+    }
+
+    /// Whether a fragment follows complete arguments and replaces them: some servers send `{}` first, or the whole arguments
+    /// before or after their fragments.
+    fn begins_again(&mut self, tool: &str, arguments: &str) -> bool {
+        let known = &self.call.arguments;
+        // Examined once: a text within arguments may look the same, and a call has many fragments.
+        if !(known.ends_with('}') && arguments.starts_with('{')) || std::mem::replace(&mut self.examined, true) {
+            return false;
+        }
+        (tool.is_empty() || known == "{}" || known == arguments) && self.call.read_arguments().is_ok()
     }
 }
 

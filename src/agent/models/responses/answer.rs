@@ -28,6 +28,15 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
             turn.stop(StopReason::Refusal);
             turn.text(delta())
         }
+        // Some servers send a text, or arguments, only as a whole.
+        "response.output_text.done" if !turn.has_text() => match fields.remove("text") {
+            Some(Value::String(text)) => turn.text(text),
+            _ => Ok(()),
+        },
+        "response.function_call_arguments.done" if turn.lacks_arguments(place) => {
+            let arguments = arguments_of(&fields);
+            turn.call(CallFragment { place, arguments, ..CallFragment::default() })
+        }
         "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => turn.thinking(place, delta()),
         "response.function_call_arguments.delta" => {
             turn.call(CallFragment { place, arguments: delta(), ..CallFragment::default() })
@@ -40,10 +49,14 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
             Some(Value::Object(item)) => finish_item(place, item, turn),
             _ => Ok(()),
         },
-        "response.completed" | "response.incomplete" | "response.failed" => match fields.remove("response") {
-            Some(Value::Object(response)) => finish(&response, turn),
-            _ => Err(ModelError::foreign()),
-        },
+        "response.completed" | "response.done" | "response.incomplete" | "response.failed" => {
+            match fields.remove("response") {
+                // Some servers send the output only here.
+                Some(Value::Object(response)) if turn.is_silent() && has_output(&response) => whole(response, turn),
+                Some(Value::Object(response)) => finish(&response, turn),
+                _ => Err(ModelError::foreign()),
+            }
+        }
         "error" => Err(Reported::read(&Value::Object(fields)).in_answer()),
         // A whole response, from a server that does not stream.
         _ if fields.get("output").is_some_and(Value::is_array) => whole(fields, turn),
@@ -72,24 +85,39 @@ fn whole(mut response: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(
     finish(&response, turn)
 }
 
+fn has_output(response: &Map<String, Value>) -> bool {
+    response.get("output").and_then(Value::as_array).is_some_and(|output| !output.is_empty())
+}
+
+/// The id of a call, by which its result goes back.
+fn id_of(item: &Map<String, Value>) -> Option<String> {
+    ["call_id", "id"].iter().find_map(|name| item.get(*name)?.as_str().map(str::to_owned))
+}
+
+/// JSON in a text; some servers send an object.
+fn arguments_of(fields: &Map<String, Value>) -> String {
+    match fields.get("arguments") {
+        Some(Value::String(text)) => text.clone(),
+        Some(object @ Value::Object(_)) => object.to_string(),
+        _ => String::new(),
+    }
+}
+
 fn begin_call(place: u64, item: &Map<String, Value>, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let text = |name: &str| item.get(name).and_then(Value::as_str).map(str::to_owned);
-    let id = text("call_id").or_else(|| text("id"));
     let namespace = item.get(NAMESPACE).filter(|namespace| namespace.is_string());
     let extras: Extras = namespace.map(|namespace| (NAMESPACE.to_owned(), namespace.clone())).into_iter().collect();
-    turn.call(CallFragment { place, id, tool: text("name"), extras, ..CallFragment::default() })
+    turn.call(CallFragment { place, id: id_of(item), tool: text("name"), arguments: arguments_of(item), extras })
 }
 
 /// An item is complete: it has all that its fragments had.
 fn finish_item(place: u64, item: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let kind = item.get("type").and_then(Value::as_str).map(str::to_owned);
     match kind.as_deref() {
-        Some("function_call") if !turn.has_arguments(place) => {
+        Some("function_call") if !turn.has_arguments(place, &id_of(&item).unwrap_or_default()) => {
             begin_call(place, &item, turn)?;
-            let arguments = item.get("arguments").and_then(Value::as_str).unwrap_or_default().to_owned();
-            turn.call(CallFragment { place, arguments, ..CallFragment::default() })?;
         }
-        Some("message") if turn.is_silent() => texts(&item).try_for_each(|text| turn.text(text))?,
+        Some("message") if !turn.has_text() => texts(&item).try_for_each(|text| turn.text(text))?,
         Some("reasoning") if item.get("encrypted_content").is_some_and(Value::is_string) => {
             turn.whole_thought(place, as_input(item))?;
         }

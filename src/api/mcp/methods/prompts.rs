@@ -5,23 +5,17 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    CacheScope, CompleteRequestParams, ErrorData, GetPromptRequestParams, ListPromptsResult, PaginatedRequestParams,
-    Prompt, ServerResult,
+    CompleteRequestParams, ErrorData, GetPromptRequestParams, PaginatedRequestParams, Prompt, ServerResult,
 };
 use serde_json::{Value, json};
 
-use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
-use crate::mcp::catalogue::{LIST_TTL_MS, page};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, list_of, operation, result_of};
 use crate::mcp::running_request::Outcome;
 
 impl Context {
-    pub(super) fn prompts(&self, request: &PaginatedRequestParams) -> Result<ListPromptsResult, ErrorData> {
+    pub(super) fn prompts(&self, request: &PaginatedRequestParams) -> Outcome {
         let prompts = self.server.gateway.mcp_servers().prompts(&self.client.caller);
-        let page = page(typed(prompts), |prompt: &Prompt| &prompt.name, cursor(request))?;
-        let mut result = ListPromptsResult::with_all_items(page.items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) =
-            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        list_of::<Prompt>("prompts", prompts, "name", cursor(request))
     }
 
     pub(super) fn get_prompt(&self, request: GetPromptRequestParams) -> Result<StartedRequest, ErrorData> {
@@ -40,7 +34,7 @@ impl Context {
                 let request = gateway.mcp_servers().get_prompt(&call.caller, &call.tool, arguments);
                 let prompt = operation::run(&gateway, call, request).await;
                 let prompt = prompt.inspect_err(|error| client.was_refused(error));
-                result_of(prompt.map_err(|error| error_data(&error))?).map(ServerResult::GetPromptResult)
+                result_of(prompt.map_err(|error| error_data(&error))?, ServerResult::GetPromptResult)
             }
             .boxed()
         })
@@ -57,7 +51,7 @@ impl Context {
             let request = gateway.mcp_servers().complete(&call.caller, params);
             let completed = operation::run(&gateway, call, request).await;
             let completed = completed.inspect_err(|error| client.was_refused(error));
-            result_of(completed.map_err(|error| error_data(&error))?).map(ServerResult::CompleteResult)
+            result_of(completed.map_err(|error| error_data(&error))?, ServerResult::CompleteResult)
         }
         .boxed()
     }

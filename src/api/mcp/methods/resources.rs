@@ -4,35 +4,24 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use rmcp::model::{
-    CacheScope, ErrorData, ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResult, Resource, ResourceTemplate, ServerResult,
+    CacheScope, ErrorData, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResult, Resource,
+    ResourceTemplate, ServerResult,
 };
 use serde_json::{Map, json};
 
-use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
-use crate::mcp::catalogue::{LIST_TTL_MS, page};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, list_of, operation, result_of};
+use crate::mcp::running_request::Outcome;
 use sekisho_core::error::{CallError, ErrorCode};
 
 impl Context {
-    pub(super) fn resources(&self, request: &PaginatedRequestParams) -> Result<ListResourcesResult, ErrorData> {
+    pub(super) fn resources(&self, request: &PaginatedRequestParams) -> Outcome {
         let resources = self.server.gateway.mcp_servers().resources(&self.client.caller);
-        let page = page(typed(resources), |resource: &Resource| &resource.uri, cursor(request))?;
-        let mut result = ListResourcesResult::with_all_items(page.items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) =
-            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        list_of::<Resource>("resources", resources, "uri", cursor(request))
     }
 
-    pub(super) fn resource_templates(
-        &self,
-        request: &PaginatedRequestParams,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+    pub(super) fn resource_templates(&self, request: &PaginatedRequestParams) -> Outcome {
         let templates = self.server.gateway.mcp_servers().resource_templates(&self.client.caller);
-        let page = page(typed(templates), |template: &ResourceTemplate| &template.uri_template, cursor(request))?;
-        let mut result = ListResourceTemplatesResult::with_all_items(page.items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) =
-            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        list_of::<ResourceTemplate>("resourceTemplates", templates, "uriTemplate", cursor(request))
     }
 
     pub(super) fn read_resource(&self, request: ReadResourceRequestParams) -> Result<StartedRequest, ErrorData> {
@@ -50,10 +39,12 @@ impl Context {
                 let request = gateway.mcp_servers().read_resource(&call.caller, &uri);
                 let read = operation::run(&gateway, call, request).await;
                 let read = read.inspect_err(|error| client.was_refused(error));
-                let mut read: ReadResourceResult = result_of(read.map_err(|error| unread(&error, &uri))?)?;
                 // A resource that its server makes public is shown only to callers who may use the server.
-                read.cache_scope = Some(CacheScope::Private);
-                Ok(ServerResult::ReadResourceResult(read))
+                let private = |mut read: ReadResourceResult| {
+                    read.cache_scope = Some(CacheScope::Private);
+                    ServerResult::ReadResourceResult(read)
+                };
+                result_of(read.map_err(|error| unread(&error, &uri))?, private)
             }
             .boxed()
         })

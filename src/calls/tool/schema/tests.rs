@@ -325,6 +325,9 @@ fn violations_of_an_output_are_reported_like_those_of_arguments() {
     let details = schema.violations(&json!([1, "2"]));
     assert_eq!((details[0].path.as_str(), details[0].rule.as_str()), ("/1", "type"));
     assert_eq!(schema.violations(&json!({}))[0].message, "the output must be an array, got an object of 0 members");
+    let forms = json!([{"type": "object", "required": ["a"]}, {"type": "null"}, {"type": "object", "required": ["b"]}]);
+    let schema = OutputSchema::compile(json!({"oneOf": forms})).unwrap();
+    assert_eq!(schema.violations(&json!(7))[0].message, "the output must be an object or null, got 7");
 }
 
 /// Arguments similar to the schema of the property tests below.

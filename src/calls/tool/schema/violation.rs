@@ -237,7 +237,12 @@ impl ViolationFormatter<'_> {
         for demand in demands {
             match demand {
                 FormDemand::Values(options) => values.extend_from_slice(options),
-                FormDemand::Type(kind) => kinds.push(types(kind)),
+                FormDemand::Type(kind) => {
+                    let kind = types(kind);
+                    if !kinds.contains(&kind) {
+                        kinds.push(kind);
+                    }
+                }
                 FormDemand::Other => {}
             }
         }

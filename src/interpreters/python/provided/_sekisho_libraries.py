@@ -1,16 +1,36 @@
 """What the parts of several libraries have in common here: their decorators change nothing, since the gateway offers the functions
 themselves."""
 
+import functools
+import inspect
 import sys
 
+# What a function of LangChain says that returns the answer, and further data for the program around it.
+PAIR = "content_and_artifact"
 
-def tool(*positional, **_options):
+
+def tool(*positional, response_format=None, **_options):
     """`@tool`, `@tool(…)` and `@tool("name", …)`."""
-    return positional[0] if positional and callable(positional[0]) else unchanged
+    decorator = content_of if response_format == PAIR else unchanged
+    return decorator(positional[0]) if positional and callable(positional[0]) else decorator
 
 
 def unchanged(function):
     return function
+
+
+def content_of(function):
+    """The function with the first of its two values: nothing here takes the other."""
+
+    @functools.wraps(function)
+    def content(*positional, **named):
+        return function(*positional, **named)[0]
+
+    @functools.wraps(function)
+    async def content_later(*positional, **named):
+        return (await function(*positional, **named))[0]
+
+    return content_later if inspect.iscoroutinefunction(function) else content
 
 
 class Made:
@@ -32,6 +52,11 @@ class FunctionTool(Made):
 
 class BaseTool(Made):
     """A subclass is a tool: one of its methods is called. It may have fields, as the models have that these classes are elsewhere."""
+
+    def __init_subclass__(cls, **named):
+        super().__init_subclass__(**named)
+        if vars(cls).get("response_format") == PAIR and "_run" in vars(cls):
+            cls._run = content_of(cls._run)
 
     def __init__(self, **named):
         self.__dict__.update(_defaults_of(type(self)), **named)

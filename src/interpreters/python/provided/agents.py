@@ -12,7 +12,11 @@ class RunContextWrapper(CallContext):
     pass
 
 
+class Runner(Made):
+    pass
+
+
 function_tool = tool
 
-__all__ = ["Agent", "RunContextWrapper", "function_tool"]
+__all__ = ["Agent", "RunContextWrapper", "Runner", "function_tool"]
 __getattr__ = without("agents", __all__)

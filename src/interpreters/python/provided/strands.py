@@ -1,6 +1,11 @@
 """Tools of Strands Agents."""
 
-from _sekisho_libraries import tool, without
+from _sekisho_libraries import Made, tool, without
 
-__all__ = ["tool"]
+
+class Agent(Made):
+    pass
+
+
+__all__ = ["Agent", "tool"]
 __getattr__ = without("strands", __all__)

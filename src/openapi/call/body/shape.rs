@@ -99,7 +99,7 @@ pub(super) fn of(
             let names: Vec<_> = of_files.map(|one| one.name.as_str()).collect();
             return (whole(file_schema(&body.description, listed(&names))), FileMembers::default());
         }
-        Format::Json | Format::Form | Format::Multipart => {}
+        Format::Json | Format::Form | Format::Multipart | Format::Lines => {}
     }
     // Where JSON is offered, too, a member without a type is one of JSON.
     let untyped = is_chosen || body.content.iter().all(|one| format_in(one, definitions) != Format::Json);
@@ -158,6 +158,10 @@ pub(super) fn is_untyped(schema: &Value, definitions: &Map<String, Value>) -> bo
         Value::Object(keywords) => keywords.keys().all(|keyword| is_annotation(keyword)),
         schema => *schema == Value::Bool(true),
     }
+}
+
+pub(super) fn is_list(schema: &Value, definitions: &Map<String, Value>) -> bool {
+    resolved(schema, definitions).get("type").is_some_and(|kind| *kind == "array")
 }
 
 /// Whether the values can be bytes: texts, or of no type.

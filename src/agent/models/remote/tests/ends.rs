@@ -58,6 +58,8 @@ async fn the_stop_reason_is_reported() {
         (Protocol::Openai, openai_end("content_filter"), StopReason::Refusal),
         (Protocol::Openai, openai_end("content_filter: RECITATION"), StopReason::Refusal),
         (Protocol::Openai, openai_end("sensitive"), StopReason::Refusal),
+        (Protocol::Openai, openai_end("MAX_TOKENS"), StopReason::Length),
+        (Protocol::Openai, openai_end("SAFETY"), StopReason::Refusal),
         (Protocol::Openai, refusal, StopReason::Refusal),
         (Protocol::Anthropic, anthropic_end("end_turn"), StopReason::Stop),
         (Protocol::Anthropic, anthropic_end("max_tokens"), StopReason::Length),
@@ -72,4 +74,18 @@ async fn the_stop_reason_is_reported() {
             "{protocol:?} {expected:?}: {pieces:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn the_explanation_of_a_refusal_is_its_text() {
+    let details = json!({"type": "refusal", "category": "bio", "explanation": "It could do harm."});
+    let body = anthropic(&[
+        json!({"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}}),
+        json!({"type": "message_stop"}),
+    ]);
+    let pieces = chunks_of(Protocol::Anthropic, &body).await;
+    let [ModelChunk::Text(text), ModelChunk::End { stop: StopReason::Refusal, .. }] = &pieces[..] else {
+        panic!("{pieces:?}")
+    };
+    assert_eq!(text, "It could do harm.");
 }

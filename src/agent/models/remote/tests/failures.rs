@@ -207,3 +207,19 @@ async fn failures_within_an_answer_are_distinguished() {
         assert_eq!(pieces, [], "{protocol:?}");
     }
 }
+
+#[tokio::test]
+async fn a_sentence_in_place_of_json_is_read() {
+    let sentence = "the prompt exceeds the context length of 8192 tokens";
+    let too_long = ModelError::ContextLength(sentence.into());
+    for (media_type, body, expected) in [
+        ("text/plain; charset=utf-8", sentence, too_long),
+        ("text/plain", "no such deployment", ModelError::Refused("HTTP 400: no such deployment".into())),
+        ("text/html", "<html>no such page</html>", ModelError::Refused("HTTP 400".into())),
+    ] {
+        let answer = Answer::whole(Protocol::Openai, body.as_bytes(), 4_096).status(400);
+        let answer = answer.header("content-type", media_type);
+        let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
+        assert_eq!(pieces, [Err(expected)], "{media_type}");
+    }
+}

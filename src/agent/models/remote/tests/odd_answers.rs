@@ -34,6 +34,8 @@ enum WireProtocol {
     #[default]
     Openai,
     Anthropic,
+    Responses,
+    Gemini,
 }
 
 #[tokio::test]
@@ -44,6 +46,8 @@ async fn answers_that_deviate_from_their_protocol_are_read_and_counted() {
         let protocol = match case.protocol {
             WireProtocol::Openai => Protocol::Openai,
             WireProtocol::Anthropic => Protocol::Anthropic,
+            WireProtocol::Responses => Protocol::Responses,
+            WireProtocol::Gemini => Protocol::Gemini,
         };
         let events = || case.data.iter().map(|data| format!("data: {data}\n\n")).collect::<String>();
         let body = case.body.clone().unwrap_or_else(events);
@@ -97,6 +101,11 @@ async fn answers_that_deviate_from_their_protocol_are_read_and_counted() {
         });
         assert_eq!(counted.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{name}");
     }
+}
+
+#[test]
+fn arguments_that_were_encoded_twice_go_back_as_an_object() {
+    assert_eq!(call("a", r#""{\"x\": 1}""#).parsed_arguments(), json!({"x": 1}));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 """Tools of LangChain."""
 
-from _sekisho_libraries import BaseTool, FunctionTool, tool, without
+from _sekisho_libraries import BaseTool, FunctionTool, Made, tool, without
 
 StructuredTool = Tool = FunctionTool
 
@@ -9,5 +9,9 @@ class ToolException(Exception):
     pass
 
 
-__all__ = ["BaseTool", "StructuredTool", "Tool", "ToolException", "tool"]
+class InjectedToolArg(Made):
+    pass
+
+
+__all__ = ["BaseTool", "InjectedToolArg", "StructuredTool", "Tool", "ToolException", "tool"]
 __getattr__ = without("langchain_core.tools", __all__)
