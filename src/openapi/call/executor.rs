@@ -132,7 +132,13 @@ impl OperationExecutor {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let request = self.request(&attempt, arguments)?;
         let answered = self.answer(&attempt, &request).await;
-        answered.map_err(|error| error.redacted(&self.secrets(&request)))
+        let secrets = self.secrets(&request);
+        let mut output = answered.map_err(|error| error.redacted(&secrets))?;
+        // An API may repeat the key of its query in the links of its answers.
+        let secrets = secrets.of_answers();
+        secrets.strike_value(&mut output.value);
+        output.text = output.text.map(|text| secrets.strike(&text).into_owned());
+        Ok(output)
     }
 
     async fn answer(&self, attempt: &Attempt<'_>, request: &Request) -> Result<ToolOutput, CallError> {
