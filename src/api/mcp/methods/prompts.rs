@@ -10,13 +10,14 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, is_blocked, operation, result_of, typed};
 use crate::mcp::catalogue::{LIST_TTL_MS, page};
 use crate::mcp::running_request::Outcome;
 
 impl Context {
     pub(super) fn prompts(&self, request: &PaginatedRequestParams) -> Result<ListPromptsResult, ErrorData> {
-        let prompts = self.server.gateway.mcp_servers().prompts(&self.client.caller);
+        let is_blocked = is_blocked(&self.server.gateway);
+        let prompts = self.server.gateway.mcp_servers().prompts(&self.client.caller, &is_blocked);
         let page = page(typed(prompts), |prompt: &Prompt| &prompt.name, cursor(request))?;
         let mut result = ListPromptsResult::with_all_items(page.items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) =

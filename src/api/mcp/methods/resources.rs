@@ -9,13 +9,14 @@ use rmcp::model::{
 };
 use serde_json::{Map, json};
 
-use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, is_blocked, operation, result_of, typed};
 use crate::mcp::catalogue::{LIST_TTL_MS, page};
 use sekisho_core::error::{CallError, ErrorCode};
 
 impl Context {
     pub(super) fn resources(&self, request: &PaginatedRequestParams) -> Result<ListResourcesResult, ErrorData> {
-        let resources = self.server.gateway.mcp_servers().resources(&self.client.caller);
+        let is_blocked = is_blocked(&self.server.gateway);
+        let resources = self.server.gateway.mcp_servers().resources(&self.client.caller, &is_blocked);
         let page = page(typed(resources), |resource: &Resource| &resource.uri, cursor(request))?;
         let mut result = ListResourcesResult::with_all_items(page.items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) =
@@ -27,7 +28,8 @@ impl Context {
         &self,
         request: &PaginatedRequestParams,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = self.server.gateway.mcp_servers().resource_templates(&self.client.caller);
+        let is_blocked = is_blocked(&self.server.gateway);
+        let templates = self.server.gateway.mcp_servers().resource_templates(&self.client.caller, &is_blocked);
         let page = page(typed(templates), |template: &ResourceTemplate| &template.uri_template, cursor(request))?;
         let mut result = ListResourceTemplatesResult::with_all_items(page.items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) =
