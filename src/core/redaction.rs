@@ -1,4 +1,4 @@
-//! Removes credentials that an upstream repeats from the texts that are passed on: errors, answers of APIs, `/readyz` and logs. The
+//! Removes credentials that an upstream repeats from the texts that are passed on: errors, answers, `/readyz` and logs. The
 //! exact credentials sent are available; nothing is guessed from the form of a text.
 
 use std::borrow::Cow;

@@ -133,12 +133,10 @@ impl OperationExecutor {
         let request = self.request(&attempt, arguments)?;
         let answered = self.answer(&attempt, &request).await;
         let secrets = self.secrets(&request);
-        let mut output = answered.map_err(|error| error.redacted(&secrets))?;
-        // An API may repeat the key of its query in the links of its answers.
-        let secrets = secrets.of_answers();
-        secrets.strike_value(&mut output.value);
-        output.text = output.text.map(|text| secrets.strike(&text).into_owned());
-        Ok(output)
+        match answered {
+            Ok(output) => Ok(output.redacted(secrets)),
+            Err(error) => Err(error.redacted(&secrets)),
+        }
     }
 
     async fn answer(&self, attempt: &Attempt<'_>, request: &Request) -> Result<ToolOutput, CallError> {
