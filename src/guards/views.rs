@@ -54,7 +54,8 @@ fn is_ordinary(character: char) -> bool {
         | '\u{1f900}'..='\u{1faff}')
 }
 
-/// Texts that are hidden in it: in tag characters, HTML references, escapes and encoded words, and between hidden characters. `is_plain`: [`plain`] has left it as it is.
+/// Texts that are hidden in it: in tag characters, HTML references, escapes and encoded words, and between hidden characters.
+/// `is_plain`: [`plain`] has left it as it is.
 pub(crate) fn decoded(text: &str, is_plain: bool) -> Vec<String> {
     let mut found = Vec::new();
     if !is_plain {
