@@ -16,11 +16,11 @@ const MAX_OF_ALL_TENANTS: i64 = 200;
 
 /// Of another tenant, a collection or server of that name, of one with which it begins, or that begins with it: a tool has the
 /// name of its source, `__` and its own, and a function has only its own. A server may list other tools at any time, so the names
-/// of tools are reserved with the name of their source.
+/// of tools are reserved with the name of their source, in upper and lower case.
 const OTHERS_TOOLS: &str = "SELECT 1 FROM tenant_resources
     WHERE kind IN ('openapi_collection', 'mcp_server') AND tenant <> $1
-    AND (SUBSTR(name || '__', 1, LENGTH(CAST($3 AS TEXT)) + 2) = CAST($3 AS TEXT) || '__'
-        OR SUBSTR(CAST($3 AS TEXT) || '__', 1, LENGTH(name) + 2) = name || '__')";
+    AND (SUBSTR(LOWER(name) || '__', 1, LENGTH(CAST($3 AS TEXT)) + 2) = LOWER(CAST($3 AS TEXT)) || '__'
+        OR SUBSTR(LOWER(CAST($3 AS TEXT)) || '__', 1, LENGTH(name) + 2) = LOWER(name) || '__')";
 
 /// A kind of registration, with a table of its own. A name may be in both, unless two tenants have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,14 +164,14 @@ mod tests {
         };
         assert_eq!(keep(Collections, &acme, "bank").await, WriteOutcome::Stored);
         assert_eq!(keep(McpServers, &acme, "crm__find").await, WriteOutcome::Stored);
-        for name in ["bank", "bank__", "bank__pay", "crm", "crm__find__all"] {
+        for name in ["bank", "BANK", "Bank__pay", "bank__", "bank__pay", "crm", "crm__find__all"] {
             for of in [McpServers, Collections] {
                 assert_eq!(keep(of, &globex, name).await, WriteOutcome::NameTaken, "{of:?} {name}");
             }
             assert_eq!(keep(McpServers, &acme, name).await, WriteOutcome::Stored, "its own: {name}");
             assert!(store.registrations().forget(McpServers, &acme, name).await.unwrap(), "{name}");
         }
-        for name in ["ban", "banks", "bank_x", "Bank", "crm__fin", "crm_", "%", "_ank"] {
+        for name in ["ban", "banks", "bank_x", "crm__fin", "crm_", "%", "_ank"] {
             assert_eq!(keep(McpServers, &globex, name).await, WriteOutcome::Stored, "{name}");
         }
         assert_eq!(keep(McpServers, SHARED, "bank__pay").await, WriteOutcome::Stored, "a shared one comes first");
