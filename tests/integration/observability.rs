@@ -115,6 +115,7 @@ async fn off_loopback_metrics_need_a_key() {
     assert_eq!(with_key.status(), StatusCode::OK);
     let (status, reply) = answer(app.client.get(url("/metrics")).bearer_auth("key-of-eve")).await;
     assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"), "they name callers of other tenants");
+    assert!(reply["error"].as_str().unwrap().contains("`server.metrics_listen`"), "{reply}");
     let (_, body) = answer(app.client.get(url("/readyz")).bearer_auth("key-of-eve")).await;
     assert_eq!(body["degraded"]["policy"], "line 3 is broken");
     let (_, body) = answer(app.client.get(url("/readyz"))).await;
