@@ -23,6 +23,10 @@ const MAX_RANKED: usize = 32;
 const MAX_GAP: usize = 4;
 /// The letters and digits of a number that is found in other groups: a shorter one stands by chance where two others meet.
 const MIN_NUMBER: usize = 8;
+/// Letters that look like capitals, in the order of the alphabet; of X there is none.
+const SMALL_CAPITALS: &str = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡxʏᴢ";
+/// The first of 26 letters each: in circles, in squares, and of flags.
+const ENCLOSED: [u32; 3] = [0x1f150, 0x1f170, 0x1f1e6];
 /// Bytes of a text that are normalized at once.
 const MAX_PART: usize = 4 << 10;
 
@@ -329,6 +333,30 @@ pub fn without_look_alikes(text: &str) -> Option<String> {
     };
     let has_mixed = !text.is_ascii() && text.split(|character: char| !character.is_alphanumeric()).any(is_mixed);
     has_mixed.then(|| text.chars().map(|character| latin(character).unwrap_or(character)).collect())
+}
+
+/// The text without marks on its letters, and with Latin letters in place of small capitals and of letters in circles, squares and flags.
+pub fn in_plain_letters(text: &str) -> Option<String> {
+    let apart = icu_normalizer::DecomposingNormalizerBorrowed::new_nfkd().normalize(text);
+    let letters = apart.chars().filter(|character| !is_mark(*character));
+    let plain: String = letters.map(|character| plain_letter(character).unwrap_or(character)).collect();
+    (plain != text).then_some(plain)
+}
+
+/// Accents, strokes and the like, which are drawn over the letter before.
+fn is_mark(character: char) -> bool {
+    matches!(character,
+        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
+}
+
+fn plain_letter(character: char) -> Option<char> {
+    if character.is_ascii() {
+        return None;
+    }
+    let code = u32::from(character);
+    let enclosed = ENCLOSED.iter().find_map(|first| code.checked_sub(*first).filter(|place| *place < 26));
+    let small = || SMALL_CAPITALS.chars().zip(0..).find(|(known, _)| *known == character).map(|(_, place)| place);
+    char::from_u32(u32::from('a') + enclosed.or_else(small)?)
 }
 
 /// Whether the byte beside a place belongs to another word.

@@ -64,6 +64,11 @@ pub(crate) fn decoded(text: &str, is_plain: bool) -> Vec<String> {
         // A model reads a hidden character between two words as their space.
         found.extend(text.contains(is_hidden).then(|| text.replace(is_hidden, " ")));
         found.extend(without_colours(text));
+        found.extend(sekisho_flow::in_plain_letters(text));
+    }
+    // Quoted-printable ends a line within a word so.
+    if text.contains("=\n") || text.contains("=\r\n") {
+        found.push(text.replace("=\r\n", "").replace("=\n", ""));
     }
     if text.contains("\\u") || text.contains("\\x") {
         found.push(sekisho_flow::without_escapes(text));
