@@ -19,8 +19,8 @@ pub use self::prepared::{PreparedServer, PreparedTool, prepared_names, prepared_
 pub use self::sandbox::{
     McpSandbox, McpSandboxFolder, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings,
 };
-pub use self::secret_variables::identity_of_headers;
 pub(crate) use self::secret_variables::is_host_with_port;
+pub use self::secret_variables::{identity_of_headers, is_credential_header};
 pub use self::server::{McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport};
 use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};

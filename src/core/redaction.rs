@@ -27,14 +27,15 @@ const MIN_BYTES_IN_ANSWERS: usize = 16;
 /// Headers that look like credentials and are not.
 const NOT_SECRET: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// The secrets sent to an upstream, in the forms in which they may be repeated. Built when a request has failed, not
-/// for each call.
+/// The secrets sent to an upstream, in the forms in which they may be repeated.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SentSecrets {
     /// Longest first, so that no part of a secret is removed before the whole.
     forms: Vec<String>,
     /// Settings that are words, which any text may have.
     words: Vec<String>,
+    /// Of the forms those of settings that may be no credentials.
+    guessed: Vec<String>,
     /// Whether they are removed only where they are whole, as they are written.
     only_whole: bool,
 }
@@ -63,11 +64,21 @@ impl SentSecrets {
         forms.extend([in_json.to_owned(), in_json.replace('/', "\\/")]);
         forms.extend([STANDARD.encode(secret), STANDARD_NO_PAD.encode(secret), URL_SAFE_NO_PAD.encode(secret)]);
         for form in forms {
+            self.guessed.retain(|guess| *guess != form);
             if !self.forms.contains(&form) {
                 self.forms.push(form);
             }
         }
         self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    }
+
+    /// Settings that only look like credentials: errors lose them, and answers keep them, where one is data such as the id of a folder.
+    pub fn add_guesses(&mut self, guesses: Self) {
+        let new: Vec<_> = guesses.forms.into_iter().filter(|form| !self.forms.contains(form)).collect();
+        self.guessed.extend(new.iter().cloned());
+        self.forms.extend(new);
+        self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        self.words.extend(guesses.words);
     }
 
     /// A setting that may be no more than a word, such as the password `orders`: one is removed only as it is written, where it is a
@@ -136,7 +147,7 @@ impl SentSecrets {
     /// For the answers of calls that succeeded, which are data: only long ones, and only where they are whole.
     #[must_use]
     pub fn of_answers(mut self) -> Self {
-        self.forms.retain(|form| form.len() >= MIN_BYTES_IN_ANSWERS);
+        self.forms.retain(|form| form.len() >= MIN_BYTES_IN_ANSWERS && !self.guessed.contains(form));
         self.words.clear();
         Self { only_whole: true, ..self }
     }
@@ -326,6 +337,11 @@ mod tests {
         assert_eq!(answer, expected);
         assert!(matches!(secrets(&["orders-2026"]).of_answers().strike("orders-2026"), Cow::Borrowed(_)));
         assert_eq!(SentSecrets::default().of_answers().strike("anything"), "anything");
+        let mut known = secrets(&["k3y-of-the-gateway"]);
+        known.add_guesses(secrets(&["id-of-a-folder-1234567", "k3y-of-the-gateway"]));
+        let text = "k3y-of-the-gateway id-of-a-folder-1234567";
+        assert_eq!(known.strike(text), "[redacted] [redacted]");
+        assert_eq!(known.of_answers().strike(text), "[redacted] id-of-a-folder-1234567");
     }
 
     #[test]
