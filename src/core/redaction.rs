@@ -34,7 +34,7 @@ pub struct SentSecrets {
     forms: Vec<String>,
     /// Settings that are words, which any text may have.
     words: Vec<String>,
-    /// Of the forms those of settings that may be no credentials.
+    /// The forms of settings that may be no credentials; `forms` has them, too.
     guessed: Vec<String>,
     /// Whether they are removed only where they are whole, as they are written.
     only_whole: bool,
