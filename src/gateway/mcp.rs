@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
-use super::source_names::is_of_shared_source;
+use super::source_names::is_of_configured_source;
 use super::{Configuration, ToolOffer};
 use sekisho_calls::breaker::BreakerRules;
 use sekisho_calls::pipeline::Pipeline;
@@ -117,7 +117,7 @@ impl McpRegistrations {
                 Ownership::Tenant(_) => AddServerError::NameTaken(name),
             });
         }
-        if !owner.is_shared() && is_of_shared_source(&name, &config, &self.store).await? {
+        if !owner.is_shared() && is_of_configured_source(&name, &config) {
             return Err(AddServerError::NameTaken(name));
         }
         self.check_room_for_server(&name, owner)?;

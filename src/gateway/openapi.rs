@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::housekeeping::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
-use super::source_names::is_of_shared_source;
+use super::source_names::is_of_configured_source;
 use super::{Configuration, StartError, ToolOffer};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_config::Config;
@@ -122,7 +122,7 @@ impl OpenapiCollections {
         let (name, owner) = (registration.name.clone(), by.owner());
         let config = self.configuration.current_arc();
         self.check_free(&name, owner)?;
-        if !owner.is_shared() && is_of_shared_source(&name, &config, &self.store).await? {
+        if !owner.is_shared() && is_of_configured_source(&name, &config) {
             return Err(RegisterError::NameTaken(name));
         }
         let settings = registration.settings(owner, &config.openapi.secrets)?;

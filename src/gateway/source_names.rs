@@ -1,27 +1,10 @@
-//! The names of shared sources, which no tenant gives to a source of its own: rules of the configuration for `NAME__*` would be for both.
+//! The names of sources of the configuration, which no tenant gives to a source of its own: rules of the configuration for `NAME__*` would be for both.
 
 use sekisho_config::Config;
-use sekisho_store::{RegistrationStore, Registrations, StoreError};
 
-/// Whether a shared source has the name, in upper or lower case, or one of both names begins with the other and `__`.
-pub(super) async fn is_of_shared_source(
-    name: &str,
-    config: &Config,
-    store: &RegistrationStore,
-) -> Result<bool, StoreError> {
-    if is_configured(name, config) {
-        return Ok(true);
-    }
-    for kind in [Registrations::McpServers, Registrations::Collections] {
-        let stored = store.list(kind).await?;
-        if stored.iter().any(|known| known.owner.is_shared() && share_tools(&known.name, name)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn is_configured(name: &str, config: &Config) -> bool {
+/// Whether a source of the configuration has the name, in upper or lower case, or one of both names begins with the other and `__`. The
+/// store knows the names of registrations.
+pub(super) fn is_of_configured_source(name: &str, config: &Config) -> bool {
     let servers = &config.mcp.servers;
     let aliases = servers.values().filter_map(|settings| settings.alias.as_ref());
     let mut configured = servers.keys().chain(aliases).chain(config.openapi.collections.keys());
