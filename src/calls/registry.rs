@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -26,13 +27,14 @@ pub use self::nearest::{nearest_names, shown_name};
 pub use self::operations::unknown_target;
 pub use sekisho_tool_search::{Part, Search, SearchIndex, Searchable};
 
-use crate::guards::{GuardRules, InvalidRulesFile};
+use crate::guards::{GuardRules, InvalidRulesFile, texts_of_value};
 use crate::projection::InvalidProjection;
 use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
 use sekisho_config::TransformConfig;
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::guard_finding::GuardAction;
 
 use self::lock::{Lock, Quarantined};
 use self::search::EmbeddingTable;
@@ -185,6 +187,16 @@ impl Snapshot {
     /// Tools that exist but cannot be offered, with the reason.
     pub fn unavailable(&self) -> &[Unavailable] {
         &self.unavailable
+    }
+
+    /// Whether a rule of `tools.guards` that is for all tools of a source blocks a text by which the source describes itself, or something
+    /// that is no tool.
+    pub fn blocks_description(&self, source: &str, described: &Value) -> bool {
+        if !self.guards.look_at_descriptions() {
+            return false;
+        }
+        let findings = self.guards.of_description("", source, &texts_of_value(described));
+        findings.iter().any(|finding| finding.action == GuardAction::Block)
     }
 
     /// Quarantined tools, sorted by name: not offered and not run until they are approved.

@@ -103,7 +103,8 @@ pub use self::mcp::file as mcp_file;
 pub use self::mcp::{
     McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpSandbox, McpSandboxFolder, McpSandboxHome,
     McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, McpShare, McpSignIn, McpTransport,
-    PreparedServer, PreparedShape, PreparedTool, identity_of_headers, prepared_names, prepared_server,
+    PreparedServer, PreparedShape, PreparedTool, identity_of_headers, is_credential_header, prepared_names,
+    prepared_server,
 };
 pub use self::model_table::{ModelRow, ModelTable, RefusedFeature, RowPrices, Wire};
 pub use self::models::ModelConfig;

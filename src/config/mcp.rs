@@ -22,8 +22,8 @@ pub use self::prepared::{PreparedServer, PreparedShape, PreparedTool, prepared_n
 pub use self::sandbox::{
     McpSandbox, McpSandboxFolder, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings,
 };
-pub use self::secret_variables::identity_of_headers;
 pub(crate) use self::secret_variables::is_host_with_port;
+pub use self::secret_variables::{identity_of_headers, is_credential_header};
 pub use self::server::{McpRevision, McpServerSettings, McpShare, McpTransport};
 pub use self::sign_in::McpSignIn;
 use super::check::Findings;

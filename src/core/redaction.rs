@@ -1,4 +1,4 @@
-//! Removes credentials that an upstream repeats from the texts that are passed on: errors, `/readyz` and logs. The
+//! Removes credentials that an upstream repeats from the texts that are passed on: errors, answers, `/readyz` and logs. The
 //! exact credentials sent are available; nothing is guessed from the form of a text.
 
 use std::borrow::Cow;
@@ -21,17 +21,23 @@ const MIN_BYTES_ANYWHERE: usize = 6;
 /// An even shorter one is ignored: it would match everywhere, and could be guessed anyway.
 const MIN_BYTES: usize = 4;
 
+/// A shorter one may stand in the data of an answer by chance.
+const MIN_BYTES_IN_ANSWERS: usize = 16;
+
 /// Headers that look like credentials and are not.
 const NOT_SECRET: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// The secrets sent to an upstream, in the forms in which they may be repeated. Built when a request has failed, not
-/// for each call.
+/// The secrets sent to an upstream, in the forms in which they may be repeated.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SentSecrets {
     /// Longest first, so that no part of a secret is removed before the whole.
     forms: Vec<String>,
     /// Settings that are words, which any text may have.
     words: Vec<String>,
+    /// The forms of settings that may be no credentials; `forms` has them, too.
+    guessed: Vec<String>,
+    /// Whether they are removed only where they are whole, as they are written.
+    only_whole: bool,
 }
 
 impl fmt::Debug for SentSecrets {
@@ -58,11 +64,21 @@ impl SentSecrets {
         forms.extend([in_json.to_owned(), in_json.replace('/', "\\/")]);
         forms.extend([STANDARD.encode(secret), STANDARD_NO_PAD.encode(secret), URL_SAFE_NO_PAD.encode(secret)]);
         for form in forms {
+            self.guessed.retain(|guess| *guess != form);
             if !self.forms.contains(&form) {
                 self.forms.push(form);
             }
         }
         self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    }
+
+    /// Settings that only look like credentials: errors lose them, and answers keep them, where one is data such as the id of a folder.
+    pub fn add_guesses(&mut self, guesses: Self) {
+        let new: Vec<_> = guesses.forms.into_iter().filter(|form| !self.forms.contains(form)).collect();
+        self.guessed.extend(new.iter().cloned());
+        self.forms.extend(new);
+        self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        self.words.extend(guesses.words);
     }
 
     /// A setting that may be no more than a word, such as the password `orders`: one is removed only as it is written, where it is a
@@ -128,8 +144,19 @@ impl SentSecrets {
         self.forms.is_empty() && self.words.is_empty()
     }
 
+    /// For the answers of calls that succeeded, which are data: only long ones, and only where they are whole.
+    #[must_use]
+    pub fn of_answers(mut self) -> Self {
+        self.forms.retain(|form| form.len() >= MIN_BYTES_IN_ANSWERS && !self.guessed.contains(form));
+        self.words.clear();
+        Self { only_whole: true, ..self }
+    }
+
     /// The text without the secrets, in upper or lower case; the words among settings only as they are written.
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.only_whole && !self.forms.iter().any(|form| text.contains(form.as_str())) {
+            return Cow::Borrowed(text);
+        }
         let mut kept = String::new();
         let mut done = 0;
         let mut at = 0;
@@ -182,7 +209,8 @@ impl SentSecrets {
             let bytes = form.as_bytes();
             // The end of a truncated text may be the start of a secret.
             let length = bytes.len().min(rest.len());
-            bytes.first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
+            (length == bytes.len() || !self.only_whole)
+                && bytes.first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
                 && rest[..length].eq_ignore_ascii_case(&bytes[..length])
                 && (length >= MIN_BYTES_ANYWHERE || length == bytes.len() && is_word(text.as_bytes(), at, length))
         };
@@ -293,6 +321,27 @@ mod tests {
     fn a_credential_of_letters_is_removed_anywhere() {
         let credential = secrets(&["hunterpass"]);
         assert_eq!(credential.strike("key_HunterPass2 hunterpa"), "key_[redacted]2 [redacted]");
+    }
+
+    #[test]
+    fn an_answer_loses_long_secrets_where_they_are_whole() {
+        let known = sent(header::AUTHORIZATION, "Bearer t0ken-of-the-gateway").of_answers();
+        let mut answer = json!({
+            "token_type": "Bearer", "part": "t0ken-of", "next": "/pets?token=t0ken-of-the-gateway&page=2",
+            "sent": "Bearer t0ken-of-the-gateway",
+        });
+        known.strike_value(&mut answer);
+        let expected = json!({
+            "token_type": "Bearer", "part": "t0ken-of", "next": "/pets?token=[redacted]&page=2", "sent": "[redacted]",
+        });
+        assert_eq!(answer, expected);
+        assert!(matches!(secrets(&["orders-2026"]).of_answers().strike("orders-2026"), Cow::Borrowed(_)));
+        assert_eq!(SentSecrets::default().of_answers().strike("anything"), "anything");
+        let mut known = secrets(&["k3y-of-the-gateway"]);
+        known.add_guesses(secrets(&["id-of-a-folder-1234567", "k3y-of-the-gateway"]));
+        let text = "k3y-of-the-gateway id-of-a-folder-1234567";
+        assert_eq!(known.strike(text), "[redacted] [redacted]");
+        assert_eq!(known.of_answers().strike(text), "[redacted] id-of-a-folder-1234567");
     }
 
     #[test]

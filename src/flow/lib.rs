@@ -17,6 +17,6 @@ pub use judgement::{ArgumentLabels, ArgumentState, ForbiddenSecret, Judgement, Q
 pub use labels::{
     DestinationPlaces, LabelsOverlay, Returned, Sink, SinkKind, SinkOverlay, ToolFacts, ToolLabels, Trust,
 };
-pub use normal::{decoded, stored as normalized, without_look_alikes};
+pub use normal::{decoded, in_plain_letters, stored as normalized, without_escapes, without_look_alikes};
 pub use rules::verb_of;
 pub use values::{CallOrigin, MAX_SESSION_BYTES, SessionValues};

@@ -23,6 +23,10 @@ const MAX_RANKED: usize = 32;
 const MAX_GAP: usize = 4;
 /// The letters and digits of a number that is found in other groups: a shorter one stands by chance where two others meet.
 const MIN_NUMBER: usize = 8;
+/// Letters that look like capitals, in the order of the alphabet; of X there is none.
+const SMALL_CAPITALS: &str = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡxʏᴢ";
+/// The first of 26 letters each: in circles, in squares, and of flags.
+const ENCLOSED: [u32; 3] = [0x1f150, 0x1f170, 0x1f1e6];
 /// Bytes of a text that are normalized at once.
 const MAX_PART: usize = 4 << 10;
 
@@ -84,7 +88,8 @@ fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+        | '\u{2800}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A value and its decodings, each in the stored form, the plainest last.
@@ -151,28 +156,41 @@ pub(crate) fn binary(text: &str) -> Option<String> {
         .or_else(|_| STANDARD.decode(compact.as_bytes()))
         .or_else(|_| URL_SAFE.decode(compact.as_bytes()))
         .ok()?;
-    let text = String::from_utf8(bytes).ok()?;
+    let text = String::from_utf8(without_zeros(bytes)).ok()?;
     let is_text = text.len() >= 4 && text.chars().all(|character| !character.is_control() || character.is_whitespace());
     is_text.then_some(text)
 }
 
-/// `\n`, `\"` and `\u0041` as the characters that they mean.
-fn without_escapes(text: &str) -> String {
+/// ASCII characters in UTF-16, in either order of its bytes, as themselves.
+fn without_zeros(bytes: Vec<u8>) -> Vec<u8> {
+    let are_zero = |from: usize| bytes.iter().skip(from).step_by(2).all(|byte| *byte == 0);
+    let (low_first, high_first) = (are_zero(1), are_zero(0));
+    match bytes.len() % 2 {
+        0 if low_first => bytes.into_iter().step_by(2).collect(),
+        0 if high_first => bytes.into_iter().skip(1).step_by(2).collect(),
+        _ => bytes,
+    }
+}
+
+/// `\n`, `\"`, `\u0041`, `\u{41}` and `\x41` as the characters that they mean.
+pub fn without_escapes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        let digits = match rest.chars().next() {
-            Some('u') => 4,
-            Some('x') => 2,
-            _ => 0,
+        let (begin, digits) = match rest.as_bytes() {
+            [b'u', b'{', code @ ..] => (2, code.iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count()),
+            [b'u', ..] => (1, 4),
+            [b'x', ..] => (1, 2),
+            _ => (1, 0),
         };
-        let code = rest.get(1..=digits).filter(|_| digits > 0);
+        let code = rest.get(begin..begin + digits).filter(|_| digits > 0);
         let character = code.and_then(|code| u32::from_str_radix(code, 16).ok()).and_then(char::from_u32);
         if let Some(character) = character {
             out.push(character);
-            rest = &rest[1 + digits..];
+            rest = &rest[begin + digits..];
+            rest = rest.strip_prefix('}').filter(|_| begin == 2).unwrap_or(rest);
         } else if let Some(next) = rest.chars().next() {
             out.push(if matches!(next, 'n' | 'r' | 't') { ' ' } else { next });
             rest = &rest[next.len_utf8()..];
@@ -315,6 +333,30 @@ pub fn without_look_alikes(text: &str) -> Option<String> {
     };
     let has_mixed = !text.is_ascii() && text.split(|character: char| !character.is_alphanumeric()).any(is_mixed);
     has_mixed.then(|| text.chars().map(|character| latin(character).unwrap_or(character)).collect())
+}
+
+/// The text without marks on its letters, and with Latin letters in place of small capitals and of letters in circles, squares and flags.
+pub fn in_plain_letters(text: &str) -> Option<String> {
+    let apart = icu_normalizer::DecomposingNormalizerBorrowed::new_nfkd().normalize(text);
+    let letters = apart.chars().filter(|character| !is_mark(*character));
+    let plain: String = letters.map(|character| plain_letter(character).unwrap_or(character)).collect();
+    (plain != text).then_some(plain)
+}
+
+/// Accents, strokes and the like, which are drawn over the letter before.
+fn is_mark(character: char) -> bool {
+    matches!(character,
+        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
+}
+
+fn plain_letter(character: char) -> Option<char> {
+    if character.is_ascii() {
+        return None;
+    }
+    let code = u32::from(character);
+    let enclosed = ENCLOSED.iter().find_map(|first| code.checked_sub(*first).filter(|place| *place < 26));
+    let small = || SMALL_CAPITALS.chars().zip(0..).find(|(known, _)| *known == character).map(|(_, place)| place);
+    char::from_u32(u32::from('a') + enclosed.or_else(small)?)
 }
 
 /// Whether the byte beside a place belongs to another word.

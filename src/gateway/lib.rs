@@ -41,6 +41,7 @@ mod rule_levels;
 mod servers;
 mod sign_ins;
 mod source_catalogue;
+mod source_names;
 mod start;
 mod stored_credentials;
 mod tenants;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
+use super::source_names::is_of_configured_source;
 use super::{Configuration, ToolOffer};
 use sekisho_calls::breaker::BreakerRules;
 use sekisho_calls::pipeline::Pipeline;
@@ -115,6 +116,9 @@ impl McpRegistrations {
                 Ownership::Shared => AddServerError::Configured(name),
                 Ownership::Tenant(_) => AddServerError::NameTaken(name),
             });
+        }
+        if !owner.is_shared() && is_of_configured_source(&name, &config) {
+            return Err(AddServerError::NameTaken(name));
         }
         self.check_room_for_server(&name, owner)?;
         let registered = registration.read(owner, &config.mcp.secrets)?;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::housekeeping::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
+use super::source_names::is_of_configured_source;
 use super::{Configuration, StartError, ToolOffer};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_config::Config;
@@ -121,6 +122,9 @@ impl OpenapiCollections {
         let (name, owner) = (registration.name.clone(), by.owner());
         let config = self.configuration.current_arc();
         self.check_free(&name, owner)?;
+        if !owner.is_shared() && is_of_configured_source(&name, &config) {
+            return Err(RegisterError::NameTaken(name));
+        }
         let settings = registration.settings(owner, &config.openapi.secrets)?;
         let collection = Arc::new(self.loader.load(&name, settings.clone(), &config.openapi).await?);
         collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;

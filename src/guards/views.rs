@@ -54,12 +54,24 @@ fn is_ordinary(character: char) -> bool {
         | '\u{1f900}'..='\u{1faff}')
 }
 
-/// Texts that are hidden in it: in tag characters, HTML references and encoded words. `is_plain`: [`plain`] has left it as it is.
+/// Texts that are hidden in it: in tag characters, HTML references, escapes and encoded words, and between hidden characters.
+/// `is_plain`: [`plain`] has left it as it is.
 pub(crate) fn decoded(text: &str, is_plain: bool) -> Vec<String> {
     let mut found = Vec::new();
     if !is_plain {
         let tags: String = text.chars().filter_map(of_tag).collect();
         found.extend((!tags.is_empty()).then_some(tags));
+        // A model reads a hidden character between two words as their space.
+        found.extend(text.contains(is_hidden).then(|| text.replace(is_hidden, " ")));
+        found.extend(without_colours(text));
+        found.extend(sekisho_flow::in_plain_letters(text));
+    }
+    // Quoted-printable ends a line within a word so.
+    if text.contains("=\n") || text.contains("=\r\n") {
+        found.push(text.replace("=\r\n", "").replace("=\n", ""));
+    }
+    if text.contains("\\u") || text.contains("\\x") {
+        found.push(sekisho_flow::without_escapes(text));
     }
     if text.contains("&#") {
         found.push(html_escape::decode_html_entities(text).into_owned());
@@ -68,6 +80,17 @@ pub(crate) fn decoded(text: &str, is_plain: bool) -> Vec<String> {
         found.extend(sekisho_flow::decoded(&run[..run.len().min(MAX_RUN)]));
     }
     found
+}
+
+/// The text without the sequences that set colours: a terminal shows the letters around one as one word.
+fn without_colours(text: &str) -> Option<String> {
+    let (first, rest) = text.split_once("\u{1b}[")?;
+    let mut plain = first.to_owned();
+    for part in rest.split("\u{1b}[") {
+        let after = part.trim_start_matches(|character: char| character.is_ascii_digit() || character == ';');
+        plain.push_str(after.strip_prefix('m').unwrap_or(after));
+    }
+    Some(plain)
 }
 
 /// The ASCII character that a tag character (U+E0020 to U+E007E) encodes.

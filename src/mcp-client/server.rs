@@ -425,12 +425,18 @@ impl Server {
         params: Map<String, Value>,
     ) -> Result<Value, CallError> {
         let answer = call.within(deadline, session.ask_for(call, method, params)).await;
-        answer
-            .ok_or_else(|| {
-                session.suspect.notify_one();
-                let problem = format!("the MCP server {} did not answer in time", self.name());
-                CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
-            })?
-            .map_err(|failure| output::refused(self.name(), failure).redacted(&self.connector.secrets_of(session)))
+        let answer = answer.ok_or_else(|| {
+            session.suspect.notify_one();
+            let problem = format!("the MCP server {} did not answer in time", self.name());
+            CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
+        })?;
+        let secrets = self.connector.secrets_of(session);
+        match answer {
+            Ok(mut answer) => {
+                secrets.of_answers().strike_value(&mut answer);
+                Ok(answer)
+            }
+            Err(failure) => Err(output::refused(self.name(), failure).redacted(&secrets)),
+        }
     }
 }

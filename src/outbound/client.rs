@@ -179,11 +179,6 @@ impl Client {
         proxy: Option<&reqwest::Proxy>,
     ) -> Self {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        if own.is_some() {
-            // Encryption begins before the address of the connection is known, and a session ticket would be bytes
-            // of another server's choice in its first message.
-            tls.resumption = Resumption::disabled();
-        }
         let resolver = Arc::new(resolver);
         let pool = |kept_idle: Duration| {
             let builder = without_layers(tls.clone()).dns_resolver(Arc::clone(&resolver));

@@ -43,6 +43,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use thiserror::Error;
 use url::{Position, Url};
 
@@ -272,7 +273,7 @@ impl Outbound {
         let others = Mutex::new(Ring::new(MAX_PROXIES));
         let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own, proxy, others });
         Ok(Self {
-            for_callers: dialing.client(Some(Arc::clone(&guard)), None),
+            for_callers: dialing.client(Some(Arc::clone(&guard)), Some(&dialing.own)),
             for_operator: dialing.client(None, None),
             dialing,
             guard,
@@ -283,11 +284,12 @@ impl Outbound {
         })
     }
 
-    /// The client of one source, which may reach `networks` besides the `outbound.allow_networks`. `key` is the
-    /// configuration key of the list.
+    /// The client of one source of the configuration, which may reach `networks` besides the `outbound.allow_networks`, and the gateway
+    /// itself. `key` is the configuration key of the list.
     /// Errors: an entry that is not a network.
     pub fn for_source(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
-        Ok(self.guarded_by(self.guard.with_networks(networks, key)?, None))
+        let guard = Arc::new(self.guard.with_networks(networks, key)?);
+        Ok(Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), None), guard, ..self.clone() })
     }
 
     /// The client of `web_fetch`: public addresses and ports 80 and 443, and those permitted for it, but never the
@@ -295,14 +297,15 @@ impl Outbound {
     /// private network there.
     /// Errors: an entry that is not a network.
     pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
-        let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
-        let may_use_proxy = !config.allowed_domains.is_empty();
-        Ok(Self { may_use_proxy, ..self.guarded_by(guard, Some(&self.dialing.own)) })
-    }
-
-    fn guarded_by(&self, guard: AddressGuard, own: Option<&OwnListeners>) -> Self {
-        let guard = Arc::new(guard);
-        Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), own), guard, ..self.clone() }
+        let guard = Arc::new(AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?);
+        let Dialing { names, connect_timeout, own, .. } = &*self.dialing;
+        let resolver = GuardedResolver { names: Arc::clone(names), guard: Some(Arc::clone(&guard)) };
+        let mut tls = self.dialing.tls.clone();
+        // Encryption begins before the address of the connection is known, and a session ticket would be bytes of
+        // another server's choice in its first message.
+        tls.resumption = Resumption::disabled();
+        let for_callers = Client::new(*connect_timeout, resolver, Some(own), tls, None);
+        Ok(Self { may_use_proxy: !config.allowed_domains.is_empty(), for_callers, guard, ..self.clone() })
     }
 
     /// The same client with a certificate of its own, for servers that ask for one. Each connection shows it, so its

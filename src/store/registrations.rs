@@ -14,13 +14,27 @@ use sekisho_core::administration::Ownership;
 const MAX_OF_TENANT: i64 = 20;
 const MAX_OF_ALL_TENANTS: i64 = 200;
 
-/// Of another tenant, a collection or server of that name, of one with which it begins, or that begins with it: a tool has the
+/// Whether `name` is the name `$3`, begins with it and `__`, or `$3` begins with `name` and `__`, in upper and lower case: a tool has the
 /// name of its source, `__` and its own, and a function has only its own. A server may list other tools at any time, so the names
-/// of tools are reserved with the name of their source.
-const OTHERS_TOOLS: &str = "SELECT 1 FROM tenant_resources
-    WHERE kind IN ('openapi_collection', 'mcp_server') AND tenant <> $1
-    AND (SUBSTR(name || '__', 1, LENGTH(CAST($3 AS TEXT)) + 2) = CAST($3 AS TEXT) || '__'
-        OR SUBSTR(CAST($3 AS TEXT) || '__', 1, LENGTH(name) + 2) = name || '__')";
+/// of tools are reserved with the name of their source, for rules such as `NAME__*`, too.
+macro_rules! shares_tools {
+    () => {
+        "(SUBSTR(LOWER(name) || '__', 1, LENGTH(CAST($3 AS TEXT)) + 2) = LOWER(CAST($3 AS TEXT)) || '__'
+        OR SUBSTR(LOWER(CAST($3 AS TEXT)) || '__', 1, LENGTH(name) + 2) = LOWER(name) || '__')"
+    };
+}
+
+/// A collection or server of another tenant.
+const OTHERS_TOOLS: &str = concat!(
+    "SELECT 1 FROM tenant_resources WHERE kind IN ('openapi_collection', 'mcp_server') AND tenant <> $1 AND ",
+    shares_tools!()
+);
+
+/// A shared collection or server.
+const SHARED_TOOLS: &str = concat!(
+    "SELECT 1 FROM (SELECT name FROM openapi_collections UNION ALL SELECT name FROM mcp_servers) AS sources WHERE ",
+    shares_tools!()
+);
 
 /// A kind of registration, with a table of its own. A name may be in both, unless two tenants have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +52,12 @@ impl Registrations {
     }
 
     fn of_tenants(self) -> TenantKind {
-        let (kind, shared_name) = match self {
-            Self::Collections => ("openapi_collection", "SELECT 1 FROM openapi_collections WHERE name = $3"),
-            Self::McpServers => ("mcp_server", "SELECT 1 FROM mcp_servers WHERE name = $3"),
+        let kind = match self {
+            Self::Collections => "openapi_collection",
+            Self::McpServers => "mcp_server",
         };
         let bounds = TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS };
-        TenantKind { kind, shared_name, others_name: OTHERS_TOOLS, bounds }
+        TenantKind { kind, shared_name: SHARED_TOOLS, others_name: OTHERS_TOOLS, bounds }
     }
 }
 
@@ -164,17 +178,24 @@ mod tests {
         };
         assert_eq!(keep(Collections, &acme, "bank").await, WriteOutcome::Stored);
         assert_eq!(keep(McpServers, &acme, "crm__find").await, WriteOutcome::Stored);
-        for name in ["bank", "bank__", "bank__pay", "crm", "crm__find__all"] {
+        for name in ["bank", "BANK", "Bank__pay", "bank__", "bank__pay", "crm", "crm__find__all"] {
             for of in [McpServers, Collections] {
                 assert_eq!(keep(of, &globex, name).await, WriteOutcome::NameTaken, "{of:?} {name}");
             }
             assert_eq!(keep(McpServers, &acme, name).await, WriteOutcome::Stored, "its own: {name}");
             assert!(store.registrations().forget(McpServers, &acme, name).await.unwrap(), "{name}");
         }
-        for name in ["ban", "banks", "bank_x", "Bank", "crm__fin", "crm_", "%", "_ank"] {
+        for name in ["ban", "banks", "bank_x", "crm__fin", "crm_", "%", "_ank"] {
             assert_eq!(keep(McpServers, &globex, name).await, WriteOutcome::Stored, "{name}");
         }
         assert_eq!(keep(McpServers, SHARED, "bank__pay").await, WriteOutcome::Stored, "a shared one comes first");
+        assert_eq!(keep(Collections, SHARED, "shop").await, WriteOutcome::Stored);
+        for name in ["shop", "Shop", "SHOP__pay"] {
+            for of in [McpServers, Collections] {
+                assert_eq!(keep(of, &acme, name).await, WriteOutcome::NameTaken, "{of:?} {name}");
+            }
+        }
+        assert_eq!(keep(McpServers, &acme, "shops").await, WriteOutcome::Stored);
     }
 
     #[tokio::test]

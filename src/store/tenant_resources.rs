@@ -37,7 +37,7 @@ pub(super) struct TenantBounds {
 pub(super) struct TenantKind {
     /// As the table names it.
     pub kind: &'static str,
-    /// Selects 1 for a row of the shared table of the kind that has the name `$3`.
+    /// Selects 1 for a row of a shared table that has the name `$3`, or reserves it.
     pub shared_name: &'static str,
     /// Selects 1 for a row of another tenant than `$1` that has the name `$3`, or reserves it. `$2` is the kind.
     pub others_name: &'static str,

@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 use crate::app::{TestApp, code};
 use crate::audit_events::lines;
 use crate::charges::served;
+use crate::mcp::NEWER;
+use crate::mcp::client::McpClient;
+use crate::mcp_programs::server;
+use crate::mcp_servers::{ready, yaml};
 
 const RULES: &str = "
 tools:
@@ -79,4 +83,26 @@ tools:
         let found = reply["receipt"]["guards"][0]["found"].as_str();
         assert_eq!(found, refused, "{note}: {reply}");
     }
+}
+
+/// A server describes itself by more than its tools.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instructions_and_prompts_that_a_guard_blocks_are_not_shown() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("rules.yaml");
+    let rule =
+        "id: a, detector: injections, examples: [be patient], texts: [be patient, greet], anchors: [patient, greet]";
+    std::fs::write(&file, format!("version: '1'\nrules:\n  - {{{rule}}}\n")).unwrap();
+    let guard = "name: poisoned, on_match: block, detect: [injections], directions: [descriptions]";
+    let guards = format!("tools: {{guards: {{rules_file: '{}', rules: [{{{guard}}}]}}}}\n", file.display());
+    let app = TestApp::with(&format!("{}{guards}", yaml(&[("moody", server("fine", ""))]))).await;
+    ready(&app).await;
+    let client = McpClient::connect(&app, NEWER).await;
+    assert_eq!(client.reply("server/discover", json!({})).await["result"]["instructions"], Value::Null);
+    let prompts = client.result("prompts/list", json!({}), "ListPromptsResult").await;
+    assert_eq!(prompts["prompts"], json!([]));
+    let resources = client.result("resources/list", json!({}), "ListResourcesResult").await;
+    assert_eq!(resources["resources"][0]["uri"], "moody+demo://one");
+    assert_eq!(app.call("moody__echo", json!({"city": "Bern"})).await.0, StatusCode::OK);
+    app.stop().await;
 }

@@ -103,13 +103,22 @@ async fn what_servers_have_beside_tools_is_found_under_their_names() {
     let servers = app.gateway.mcp_servers();
     let (stranger, friend) = (Caller::anonymous(), Caller::new("f", "t", vec!["friend".into()]));
     let uris = |caller: &Caller| {
-        servers.resources(caller).iter().map(|found| found["uri"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        servers
+            .resources(caller, &|_, _| false)
+            .iter()
+            .map(|found| found["uri"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(uris(&stranger), ["one+demo://one"]);
     assert_eq!(uris(&friend), ["one+demo://one", "two+demo://one"]);
-    assert_eq!(servers.resource_templates(&friend)[1]["uriTemplate"], "two+demo://{n}");
-    assert_eq!(servers.prompts(&friend)[1]["name"], "two__greet");
-    assert_eq!(servers.instructions(&stranger).unwrap(), "one: Be patient with it.");
+    assert_eq!(servers.resource_templates(&friend, &|_, _| false)[1]["uriTemplate"], "two+demo://{n}");
+    assert_eq!(servers.prompts(&friend, &|_, _| false)[1]["name"], "two__greet");
+    assert_eq!(servers.instructions(&stranger, &|_, _| false).unwrap(), "one: Be patient with it.");
+    let of_one = |source: &str, _: &Value| source == "mcp:one";
+    assert_eq!(servers.resources(&friend, &of_one)[0]["uri"], "two+demo://one");
+    assert_eq!(servers.resource_templates(&friend, &of_one)[0]["uriTemplate"], "two+demo://{n}");
+    assert_eq!(servers.prompts(&friend, &of_one)[0]["name"], "two__greet");
+    assert_eq!(servers.instructions(&friend, &of_one).unwrap(), "two: Be patient with it.");
 
     let run = async |caller: &Caller, request: OperationRequest| {
         let (call, arguments) = request.into_call(CallContext::new("", caller.clone().into(), Via::Mcp));

@@ -102,7 +102,8 @@ async fn healthy_and_ready() {
 #[tokio::test]
 async fn off_loopback_metrics_need_a_key() {
     let app = TestApp::with(
-        "{server: {listen: '0.0.0.0:0'}, auth: {anonymous: always, api_keys: [{id: sre, key: key-of-sre}]}}",
+        "{server: {listen: '0.0.0.0:0'}, auth: {anonymous: always, api_keys: [{id: sre, key: key-of-sre}, \
+         {id: eve, key: key-of-eve, tenant: other, roles: [admin]}]}}",
     )
     .await;
     let port = app.url.rsplit_once(':').unwrap().1;
@@ -112,6 +113,11 @@ async fn off_loopback_metrics_need_a_key() {
     assert_eq!((status, code(&reply)), (StatusCode::UNAUTHORIZED, "unauthenticated"));
     let with_key = app.client.get(url("/metrics")).bearer_auth("key-of-sre").send().await.unwrap();
     assert_eq!(with_key.status(), StatusCode::OK);
+    let (status, reply) = answer(app.client.get(url("/metrics")).bearer_auth("key-of-eve")).await;
+    assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"), "they name callers of other tenants");
+    assert!(reply["error"].as_str().unwrap().contains("`server.metrics_listen`"), "{reply}");
+    let (_, body) = answer(app.client.get(url("/readyz")).bearer_auth("key-of-eve")).await;
+    assert_eq!(body["degraded"]["policy"], "line 3 is broken");
     let (_, body) = answer(app.client.get(url("/readyz"))).await;
     assert_eq!(body, json!({"status": "degraded"}), "details are for callers with a key");
 }

@@ -58,6 +58,20 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
     assert_eq!(metadata["rate_limit"], 7);
 }
 
+/// Its callers would be on the machine, where more is open to them.
+#[tokio::test]
+async fn what_is_registered_does_not_reach_the_gateway_itself() {
+    let app = registering().await;
+    let (status, reply) =
+        register(&app, &json!({"name": "own", "spec_url": format!("{}/openapi.json", app.url)})).await;
+    let says = |reply: &Value| reply["error"].as_str().unwrap().contains("is this gateway itself");
+    assert!(status != StatusCode::OK && says(&reply), "{reply}");
+    let inline = json!({"name": "own", "spec_inline": document(&app.url).to_string()});
+    assert_eq!(register(&app, &inline).await.0, StatusCode::OK);
+    let reply = call(&app, "own__tools", json!({})).await;
+    assert!(code(&reply) == "denied" && says(&reply), "{reply}");
+}
+
 #[tokio::test]
 async fn a_registration_lists_dangerous_operations_and_may_override_them() {
     let app = registering().await;

@@ -39,6 +39,9 @@ async fn speak(State(way): State<&'static str>, headers: HeaderMap, Json(message
             let error = json!({"code": -32000, "message": reported, "data": {"key": reported}});
             return Json(json!({"jsonrpc": "2.0", "id": id, "error": error})).into_response();
         }
+        "tools/call" if way == "answer" => {
+            json!({"content": [{"type": "text", "text": reported}], "structuredContent": {"key": reported}})
+        }
         "tools/call" => json!({"content": [{"type": "text", "text": reported}], "isError": true}),
         _ => return (StatusCode::BAD_REQUEST, "what?").into_response(),
     };
@@ -102,6 +105,22 @@ async fn an_api_that_repeats_its_credentials_hands_none_of_them_on() {
         assert!(reported.contains("denied for"), "{name}: {reported}");
         holds_none(&reported);
     }
+}
+
+#[tokio::test]
+async fn an_answer_of_an_mcp_server_repeats_no_long_credential() {
+    let url = serve(Router::new().route("/mcp", post(speak)).with_state("answer")).await;
+    let app = TestApp::with(&format!(
+        "outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1]}}\n\
+         mcp: {{servers: {{far: {{url: '{url}/mcp', headers: {{X-Api-Key: a-long-k3y-in-header}}}}}}}}"
+    ))
+    .await;
+    app.gateway.mcp_servers().settled().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
+    let (_, reply) = app.call("far__fail", json!({})).await;
+    assert_eq!(reply["output"], json!({"key": "denied for [redacted]"}), "{reply}");
+    holds_none(&reply.to_string());
+    app.stop().await;
 }
 
 #[tokio::test]

@@ -40,6 +40,7 @@ use crate::local;
 use sekisho_config::McpEndpoint;
 use sekisho_core::call::{Arguments, CallContext, Caller};
 use sekisho_core::peer::ClientPeer;
+use sekisho_gateway::Gateway;
 
 pub(super) use self::operation::{error_data, run as run_operation};
 
@@ -289,12 +290,18 @@ impl Context {
     }
 }
 
+/// Whether a guard blocks a description of a source other than a tool's.
+fn is_blocked(gateway: &Gateway) -> impl Fn(&str, &Value) -> bool + use<> {
+    let snapshot = gateway.pipeline.registry.snapshot();
+    move |source, described| snapshot.blocks_description(source, described)
+}
+
 /// The name and capabilities of this server. A client of this machine's user is told which tools its caller may not
 /// use: the user chose the caller.
 fn info(server: &McpServer, Presented { caller, over_socket, endpoint }: Presented<'_>) -> ServerConfig {
     let info =
         ServerConfig::new(capabilities()).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
-    let of_servers = server.gateway.mcp_servers().instructions(caller);
+    let of_servers = server.gateway.mcp_servers().instructions(caller, &is_blocked(&server.gateway));
     let left_out = over_socket.then(|| local::left_out(&server.gateway, caller)).flatten();
     let of_endpoint = endpoint.and_then(|endpoint| endpoint.instructions.clone());
     let instructions: Vec<_> = left_out.into_iter().chain(of_endpoint).chain(of_servers).collect();

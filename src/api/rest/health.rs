@@ -16,6 +16,7 @@ use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::caller_of;
 use crate::request_guard::Connection;
+use sekisho_core::caller::{Caller, DEFAULT_TENANT};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
@@ -57,8 +58,8 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, parts: Parts) ->
         (false, false) => (StatusCode::OK, "degraded"),
         (false, true) => (StatusCode::OK, "ready"),
     };
-    let ready = match may_look_inside(&gateway, &parts).await {
-        Ok(()) => Ready {
+    let ready = match caller_from_elsewhere(&gateway, &parts).await {
+        Ok(_) => Ready {
             status,
             replica: gateway.cluster().replica_id().map(str::to_owned),
             degraded,
@@ -69,11 +70,17 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, parts: Parts) ->
     reply::json(code, &ready)
 }
 
-/// Prometheus metrics.
+/// Prometheus metrics: on another machine for callers of the tenant `default`.
 #[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operation",
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, ErrorReply> {
-    may_look_inside(&gateway, &parts).await?;
+    if let Some(caller) = caller_from_elsewhere(&gateway, &parts).await?
+        && &*caller.tenant != DEFAULT_TENANT
+    {
+        let message = "the metrics name the callers and the budgets of all tenants: from another machine they require a key of the \
+                       tenant `default`; or set `server.metrics_listen`";
+        return Err(CallError::new(ErrorCode::Denied, message).into());
+    }
     Ok(exposition(&gateway))
 }
 
@@ -82,10 +89,10 @@ pub(crate) fn exposition(gateway: &Gateway) -> Response {
     ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.status().metrics_text()).into_response()
 }
 
-/// Allows all callers on this machine; from elsewhere callers with a key or token.
-async fn may_look_inside(gateway: &Gateway, parts: &Parts) -> Result<(), CallError> {
+/// The caller of a request from another machine, with its key or token; `None` for all callers on this machine.
+async fn caller_from_elsewhere(gateway: &Gateway, parts: &Parts) -> Result<Option<Arc<Caller>>, CallError> {
     if Connection::of(parts)?.client.is_local {
-        return Ok(());
+        return Ok(None);
     }
     let caller = caller_of(parts, gateway).await?;
     if caller.anonymous {
@@ -94,5 +101,5 @@ async fn may_look_inside(gateway: &Gateway, parts: &Parts) -> Result<(), CallErr
             "from another machine the metrics require a key (`Authorization: Bearer KEY`); or set `server.metrics_listen`",
         ));
     }
-    Ok(())
+    Ok(Some(caller))
 }

@@ -34,16 +34,19 @@ const MIN_OPAQUE: usize = 20;
 
 impl McpServerSettings {
     /// The secrets in `env`: values of variables with the name of a credential, values that a variable, a file or a program
-    /// gave (`${…}`), long values of letters and digits, and passwords in URLs.
+    /// gave (`${…}`), long values of letters and digits, and passwords in URLs. Those that no name says to be one are guesses.
     pub fn env_secrets(&self) -> SentSecrets {
-        let mut secrets = SentSecrets::default();
+        let (mut secrets, mut guesses) = (SentSecrets::default(), SentSecrets::default());
         for (name, value) in &self.env {
             let value = value.expose();
-            if self.is_credential(name, value) {
+            if names_credential(name) {
                 secrets.add_setting(value);
+            } else if self.is_credential(name, value) {
+                guesses.add_setting(value);
             }
             secrets.add_password_of(value);
         }
+        secrets.add_guesses(guesses);
         secrets
     }
 
@@ -71,13 +74,16 @@ impl McpServerSettings {
 /// Headers that say where a request works, such as an account, as a text: those that are no credentials by their name or
 /// value. Credentials are changed in turns. The text begins with NUL, which no URL has; it is empty without such headers.
 pub fn identity_of_headers(headers: &BTreeMap<String, Secret>) -> String {
-    let is_credential = |name: &str, value: &str| {
-        let name = name.replace('-', "_").to_ascii_uppercase();
-        name.contains("AUTH") || names_credential(&name) || is_opaque(value)
-    };
+    let is_credential = |name: &str, value: &str| is_credential_header(name) || is_opaque(value);
     let plain = headers.iter().map(|(name, value)| (name, value.expose()));
     let plain = plain.filter(|(name, value)| !is_credential(name, value));
     plain.map(|(name, value)| format!("\0{}:{value}", name.to_ascii_lowercase())).collect()
+}
+
+/// Whether the name of a header says that its value is a credential.
+pub fn is_credential_header(name: &str) -> bool {
+    let name = name.replace('-', "_").to_ascii_uppercase();
+    name.contains("AUTH") || names_credential(&name)
 }
 
 /// The variables of a server's `env` with a value that a variable, a file or a program gave.

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::redaction::SentSecrets;
+
 /// The result of a tool that ran successfully.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
@@ -50,6 +52,22 @@ impl McpResult {
     /// The blocks that are no text: images, sounds, links and binary resources.
     pub fn media(&self) -> impl Iterator<Item = &Value> {
         self.content.iter().filter(|block| block["type"] != "text" && block.pointer("/resource/text").is_none())
+    }
+}
+
+impl ToolOutput {
+    /// Without the credentials that were sent to its upstream, such as the key of a query in the link to the next page.
+    #[must_use]
+    pub fn redacted(mut self, sent: SentSecrets) -> Self {
+        let secrets = sent.of_answers();
+        secrets.strike_value(&mut self.value);
+        self.text = self.text.map(|text| secrets.strike(&text).into_owned());
+        if let Some(McpResult { content, meta, other, .. }) = self.mcp.as_deref_mut() {
+            content.iter_mut().for_each(|block| secrets.strike_value(block));
+            secrets.strike_members(meta);
+            secrets.strike_members(other);
+        }
+        self
     }
 }
 

@@ -38,6 +38,9 @@ fn a_value_is_read_in_each_of_its_encodings() {
         "alice&#x40;example&period;com",
         "alice\\u0040example.com",
         "alice=40example.com",
+        r"\u{61}lice\x40example.com",
+        "YQBsAGkAYwBlAEAAZQB4AGEAbQBwAGwAZQAuAGMAbwBtAA==",
+        "AGEAbABpAGMAZQBAAGUAeABhAG0AcABsAGUALgBjAG8AbQ==",
         "WVd4cFkyVkFaWGhoYlhCc1pTNWpiMjA9",
     ] {
         assert!(spellings(encoded).iter().any(|text| text == plain), "{encoded}: {:?}", spellings(encoded));

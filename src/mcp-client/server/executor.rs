@@ -81,6 +81,10 @@ impl ServerTool {
             false => output::failed(self.server.name(), failure),
         });
         let output = answer.and_then(|result| output::output(result, self.server.names()));
-        output.map_err(|error| error.redacted(&self.server.connector.secrets_of(&session)))
+        let secrets = self.server.connector.secrets_of(&session);
+        match output {
+            Ok(output) => Ok(output.redacted(secrets)),
+            Err(error) => Err(error.redacted(&secrets)),
+        }
     }
 }

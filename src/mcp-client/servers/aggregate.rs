@@ -16,6 +16,9 @@ use sekisho_calls::registry::unknown_target;
 use sekisho_core::call::{Arguments, CallContext, CallKind, Caller, Target};
 use sekisho_core::error::CallError;
 
+/// Whether a rule of `tools.guards` blocks a text, or an object with texts, by which a source describes itself.
+pub type IsBlocked<'a> = &'a dyn Fn(&str, &Value) -> bool;
+
 /// A request for a resource, prompt or completion, which is run as a call.
 #[derive(Debug)]
 pub struct OperationRequest {
@@ -34,6 +37,11 @@ impl OperationRequest {
     }
 }
 
+fn shown(server: &Server, items: &[Value], is_blocked: IsBlocked<'_>) -> Vec<Value> {
+    let name = source(server.name());
+    items.iter().filter(|item| !is_blocked(&name, item)).cloned().collect()
+}
+
 impl McpServers {
     /// The call for a request of the protocol, by its method; `None` for other methods.
     pub fn request(&self, caller: &Caller, method: &str, params: &Map<String, Value>) -> Option<OperationRequest> {
@@ -50,20 +58,20 @@ impl McpServers {
     }
 
     /// `Resource` objects of the servers that `caller` may use, as last listed, in a fixed order.
-    pub fn resources(&self, caller: &Caller) -> Vec<Value> {
-        self.each_for(caller, |server| server.catalogue.load().resources.clone())
+    pub fn resources(&self, caller: &Caller, is_blocked: IsBlocked<'_>) -> Vec<Value> {
+        self.each_for(caller, |server| shown(server, &server.catalogue.load().resources, is_blocked))
     }
 
     /// `ResourceTemplate` objects, as [`resources`](Self::resources).
-    pub fn resource_templates(&self, caller: &Caller) -> Vec<Value> {
-        self.each_for(caller, |server| server.catalogue.load().templates.clone())
+    pub fn resource_templates(&self, caller: &Caller, is_blocked: IsBlocked<'_>) -> Vec<Value> {
+        self.each_for(caller, |server| shown(server, &server.catalogue.load().templates, is_blocked))
     }
 
     /// `Prompt` objects, as [`resources`](Self::resources). If two have the same name, the first server's is used.
-    pub fn prompts(&self, caller: &Caller) -> Vec<Value> {
+    pub fn prompts(&self, caller: &Caller, is_blocked: IsBlocked<'_>) -> Vec<Value> {
         let mut names = std::collections::HashSet::new();
         let mut prompts = self.each_for(caller, |server| match server.lock_violation() {
-            None => server.catalogue.load().prompts.clone(),
+            None => shown(server, &server.catalogue.load().prompts, is_blocked),
             Some(_) => Vec::new(),
         });
         prompts.retain(|prompt| names.insert(prompt["name"].to_string()));
@@ -71,9 +79,10 @@ impl McpServers {
     }
 
     /// The instructions of the servers that `caller` may use.
-    pub fn instructions(&self, caller: &Caller) -> Option<String> {
+    pub fn instructions(&self, caller: &Caller, is_blocked: IsBlocked<'_>) -> Option<String> {
         let instructions = self.each_for(caller, |server| {
             let text = server.catalogue.load().instructions.clone().filter(|_| server.lock_violation().is_none());
+            let text = text.filter(|text| !is_blocked(&source(server.name()), &Value::from(text.as_str())));
             text.map(|text| format!("{}: {text}", server.name())).into_iter().collect()
         });
         (!instructions.is_empty()).then(|| instructions.join("\n\n"))

@@ -11,6 +11,7 @@ use url::Url;
 
 use crate::auth::SignIn;
 use crate::text::bounded;
+use sekisho_config::is_credential_header;
 use sekisho_core::call::{Deadline, OnBehalf};
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 use sekisho_core::redaction::SentSecrets;
@@ -143,7 +144,13 @@ impl AuthorizedHttp {
 
     /// The values to redact in the server's texts.
     pub(crate) fn add_secrets(&self, secrets: &mut SentSecrets) {
-        secrets.add_headers(&self.headers);
+        let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let (named, others): (HeaderMap, HeaderMap) =
+            headers.partition(|(name, _)| is_credential_header(name.as_str()));
+        let mut guesses = SentSecrets::default();
+        guesses.add_headers(&others);
+        secrets.add_headers(&named);
+        secrets.add_guesses(guesses);
         if let Some(token) = self.last_token.load_full() {
             secrets.add_header(&token);
         }

@@ -132,7 +132,11 @@ impl OperationExecutor {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let request = self.request(&attempt, arguments)?;
         let answered = self.answer(&attempt, &request).await;
-        answered.map_err(|error| error.redacted(&self.secrets(&request)))
+        let secrets = self.secrets(&request);
+        match answered {
+            Ok(output) => Ok(output.redacted(secrets)),
+            Err(error) => Err(error.redacted(&secrets)),
+        }
     }
 
     async fn answer(&self, attempt: &Attempt<'_>, request: &Request) -> Result<ToolOutput, CallError> {

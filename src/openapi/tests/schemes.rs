@@ -201,6 +201,22 @@ async fn a_key_in_the_query_is_not_repeated_in_errors() {
 }
 
 #[tokio::test]
+async fn a_key_of_the_gateway_is_not_repeated_in_answers() {
+    let upstream = Upstream::start().await;
+    let api = secured(&upstream, &[("a", key("a", Location::Query), &[]), ("b", key("b", Location::Header), &[])]);
+    let credentials = json!({"a": {"api_key": "hunter2-and-more+"}, "b": {"api_key": "swordfish-number-2"}});
+    let (tool, _) = made(&api, json!({"credentials": credentials}));
+    let answer =
+        json!({"next": "/pets?page=2&a=hunter2-and-more%2B", "headers": {"b": "swordfish-number-2"}, "swordfish": 1});
+    upstream.answers(200, "application/json", &answer);
+    let output = call(&tool, json!({})).await.unwrap();
+    let expected = json!({"next": "/pets?page=2&a=[redacted]", "headers": {"b": "[redacted]"}, "swordfish": 1});
+    assert_eq!(output.value, expected);
+    upstream.answers(200, "text/plain", "b: swordfish-number-2");
+    assert_eq!(call(&tool, json!({})).await.unwrap().value, json!("b: [redacted]"));
+}
+
+#[tokio::test]
 async fn an_operation_that_is_called_as_its_caller_gets_no_credentials_of_the_gateway_alone() {
     let upstream = Upstream::start().await;
     let flow = SecurityScheme::OAuth2 { token_url: None, user_flow: None };

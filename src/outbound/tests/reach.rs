@@ -207,7 +207,7 @@ async fn web_fetch_reaches_the_ports_of_the_web_and_those_named_for_it() {
 }
 
 #[tokio::test]
-async fn web_fetch_never_reaches_the_gateway_itself() {
+async fn neither_web_fetch_nor_a_registered_source_reaches_the_gateway_itself() {
     let address = serve(Router::new().route("/", get(|| async { "the gateway" }))).await;
     let config = WebFetchConfig {
         allow_networks: vec!["0.0.0.0/0".into(), "::/0".into()],
@@ -220,11 +220,14 @@ async fn web_fetch_never_reaches_the_gateway_itself() {
     outbound.set_own_listeners(vec![address]);
     // Open connections are not checked again, so the listeners are set first.
     let web = outbound.for_web_fetch(&config).unwrap();
+    let configured = outbound.for_source(&[], "mcp.servers.own.allow_networks").unwrap();
     for target in [url(address, "/"), named("gateway.test", address, "/")] {
-        let error = web.send(request(target.clone())).await.unwrap_err();
-        assert_eq!((error.code(), error.blame()), (ErrorCode::Denied, Blame::Call), "{error}");
-        assert!(error.message().ends_with("is this gateway itself, which its tools may not reach"), "{error}");
-        assert!(outbound.send(request(target)).await.is_ok(), "an MCP server of its own the operator may name");
+        for client in [&web, &outbound] {
+            let error = client.send(request(target.clone())).await.unwrap_err();
+            assert_eq!((error.code(), error.blame()), (ErrorCode::Denied, Blame::Call), "{error}");
+            assert!(error.message().ends_with("is this gateway itself, which its tools may not reach"), "{error}");
+        }
+        assert!(configured.send(request(target)).await.is_ok(), "an MCP server of its own the operator may name");
     }
 }
 

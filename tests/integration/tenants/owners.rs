@@ -245,6 +245,16 @@ async fn a_collection_of_a_tenant_is_for_its_callers_and_takes_no_name_and_no_se
         assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "name_taken"), "{name} by {}: {reply}", by.id);
         assert!(!reply.to_string().contains("acme") && !reply.to_string().contains("configuration"), "{reply}");
     }
+    for (path, name) in [("mcp", "taken"), ("mcp", "TAKEN__more"), ("openapi", "Taken"), ("openapi", "BANK")] {
+        let by = if name == "BANK" { GIL } else { ADA };
+        let mut body = json!({"name": name});
+        match path {
+            "mcp" => body["url"] = json!(format!("{}/mcp", upstream.url)),
+            _ => body["spec_inline"] = json!(document(&upstream.url).to_string()),
+        }
+        let (status, reply) = post(&app, by, &format!("/tools/{path}/register"), body).await;
+        assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "name_taken"), "{path} {name}: {reply}");
+    }
     let secret = json!({"auth_type": "bearer", "auth_config": {"token": "${KEY}"}});
     let (status, reply) = register(ADA, "bank", secret).await;
     assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_request"), "{reply}");

@@ -9,12 +9,13 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, Questionable, StartedRequest, cursor, error_data, list_of, operation, result_of};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, is_blocked, list_of, operation, result_of};
 use crate::mcp::running_request::Outcome;
 
 impl Context {
     pub(super) fn prompts(&self, request: &PaginatedRequestParams) -> Outcome {
-        let prompts = self.server.gateway.mcp_servers().prompts(&self.client.caller);
+        let is_blocked = is_blocked(&self.server.gateway);
+        let prompts = self.server.gateway.mcp_servers().prompts(&self.client.caller, &is_blocked);
         list_of::<Prompt>("prompts", prompts, "name", cursor(request))
     }
 

@@ -9,18 +9,20 @@ use rmcp::model::{
 };
 use serde_json::{Map, json};
 
-use super::{Context, Questionable, StartedRequest, cursor, error_data, list_of, operation, result_of};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, is_blocked, list_of, operation, result_of};
 use crate::mcp::running_request::Outcome;
 use sekisho_core::error::{CallError, ErrorCode};
 
 impl Context {
     pub(super) fn resources(&self, request: &PaginatedRequestParams) -> Outcome {
-        let resources = self.server.gateway.mcp_servers().resources(&self.client.caller);
+        let is_blocked = is_blocked(&self.server.gateway);
+        let resources = self.server.gateway.mcp_servers().resources(&self.client.caller, &is_blocked);
         list_of::<Resource>("resources", resources, "uri", cursor(request))
     }
 
     pub(super) fn resource_templates(&self, request: &PaginatedRequestParams) -> Outcome {
-        let templates = self.server.gateway.mcp_servers().resource_templates(&self.client.caller);
+        let is_blocked = is_blocked(&self.server.gateway);
+        let templates = self.server.gateway.mcp_servers().resource_templates(&self.client.caller, &is_blocked);
         list_of::<ResourceTemplate>("resourceTemplates", templates, "uriTemplate", cursor(request))
     }
 
