@@ -25,7 +25,8 @@ const ADDRESS_SPACE_LEFT: u64 = 8 << 30;
 pub(super) fn close_inherited() -> io::Result<()> {
     #[expect(unsafe_code, reason = "there is no safe way to close inherited descriptors")]
     // SAFETY: this process has opened no descriptor yet, so nothing owns one of these.
-    let answer = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    // The system call: its function is in glibc since 2.34, and a release runs on 2.28.
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn close_others(one: RawFd, other: RawFd) -> io::Result<()> {
         if from <= to {
             #[expect(unsafe_code, reason = "there is no safe way to close inherited descriptors")]
             // SAFETY: this process has opened no descriptor yet, so nothing owns one of these.
-            let answer = unsafe { libc::close_range(from.unsigned_abs(), to.unsigned_abs(), 0) };
+            let answer = unsafe { libc::syscall(libc::SYS_close_range, from.unsigned_abs(), to.unsigned_abs(), 0) };
             if answer != 0 {
                 return Err(io::Error::last_os_error());
             }

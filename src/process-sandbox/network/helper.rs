@@ -58,7 +58,7 @@ fn close_others(own: RawFd) -> Result<(), Errno> {
     let last = |first: u32, last: u32| {
         #[expect(unsafe_code, reason = "there is no safe way to close descriptors by number")]
         // SAFETY: in this thread's table nothing owns them.
-        let answer = unsafe { libc::close_range(first, last, 0) };
+        let answer = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         if answer == 0 { Ok(()) } else { Err(Errno::NOSYS) }
     };
     if let Some(before) = own.checked_sub(1) {
