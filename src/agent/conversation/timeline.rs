@@ -253,7 +253,7 @@ fn work_of_turn(number: usize, turn: &AssistantTurn, usage: Option<&Used>) -> St
 }
 
 fn work_of_call(id: &str, tool: &str, arguments: &str, approval: Option<&Arc<str>>) -> StepWork {
-    let approval = approval.map(|approval| approval.to_string());
+    let approval = approval.map(ToString::to_string);
     StepWork::Call { id: id.to_owned(), tool: tool.to_owned(), arguments: beginning(arguments), approval }
 }
 
