@@ -243,7 +243,7 @@ mod tests {
         assert_eq!((second.limits.max_queued, second.tools.overrides.len()), (8, 1));
         let none = both.with_changes(&[]).unwrap();
         assert_eq!((none == file, none.changes()), (true, json!({})));
-        let read_only = loaded("config: {changes: read_only}\n").with_changes(&[one.clone()]).unwrap();
+        let read_only = loaded("config: {changes: read_only}\n").with_changes(std::slice::from_ref(&one)).unwrap();
         assert_eq!(read_only.limits.max_queued, 1_024);
         assert!(Config::default().with_changes(&[one]).is_err());
     }

@@ -11,7 +11,7 @@ use super::sign_in::not_pending;
 use super::{Authorization, Grant, Origin, OwnAddresses, Provider, TOKEN_KIND, User, UserSource};
 use crate::credentials::{basic, bearer, sensitive};
 use sekisho_config::Secret;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_store::{NewUserToken, StoredSignIn};
 
 /// Most bytes of a secret, and of a user name: with Base64 both fit in a header.
@@ -169,6 +169,7 @@ mod tests {
     use super::*;
     use crate::UserTokens;
     use crate::tests::{offered, sent, source_of, tokens, user};
+    use sekisho_core::error::ErrorCode;
 
     fn new(kind: CredentialKind, username: &str, secret: &str) -> NewCredential {
         let username = Some(username.to_owned()).filter(|name| !name.is_empty());
