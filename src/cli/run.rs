@@ -218,6 +218,6 @@ mod tests {
         assert_eq!(read(["call=c1", "output={\"a\": 1}"]), Ok(expected));
         assert!(read(["c1", "output=x"]).unwrap_err().contains("--change call=ID"));
         assert!(read(["call=c1", "x"]).is_err());
-        assert!(read(["call=c1", "output=@/nowhere/file"]).unwrap_err().contains("/nowhere/file: cannot be read"));
+        assert!(read(["call=c1", "output=@/nowhere/file"]).unwrap_err().contains("/nowhere/file cannot be read"));
     }
 }

@@ -80,7 +80,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["auth.broker.assertion_clients"],
     ),
     (
-        "auth: {workloads: [{id: 'spiffe://a.example/x'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        "server: {tls: {certificate: /c, key: /k, client_ca: /a}}",
         "auth: {workloads: [{id: 'spiffe://a.example/*'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
         &["auth.workloads"],
     ),
@@ -265,6 +265,11 @@ const OPENING: &[(&str, &str, &[&str])] = &[
 /// A change in either direction opens: it is another one, and nobody can say that it is less.
 const EITHER_WAY: &[(&str, &str, &str)] = &[
     ("policy: {directory: /p}", "policy: {directory: /q}", "policy.directory"),
+    (
+        "auth: {workloads: [{id: 'spiffe://a.example/x'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        "auth: {workloads: [{id: 'spiffe://a.example/*'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        "auth.workloads",
+    ),
     ("tools: {overrides: {t: {fix: {a: 1}}}}", "tools: {overrides: {t: {fix: {a: 2}}}}", "tools.overrides.t.fix"),
     (
         "policy: {external: {url: 'http://127.0.0.1:1/a'}}",

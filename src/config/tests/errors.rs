@@ -49,7 +49,7 @@ tools:
     sekisho.yaml:8:7: unknown key `zzz` in `tools.overrides.calculator`
       8 |       zzz: …
         |       ^
-      valid keys: rename, description, hidden, cost_per_use, rate_limit, timeout_seconds, memory_limit_mb, max_concurrent, max_concurrent_global, max_text_tokens, max_output_bytes, output_schema, roles, labels, sink, dangerous, requires_auth, audit_arguments, approval, approvals_needed, found_by, fix, defaults, project, summarise, cases
+      valid keys: rename, description, hidden, cost_per_use, rate_limit, timeout_seconds, memory_limit_mb, max_concurrent, max_concurrent_global, max_text_tokens, max_output_bytes, output_schema, roles, labels, sink, dangerous, requires_auth, audit_arguments, approval, approvals_needed, found_by, fix, defaults, enumerate, project, summarise, cases
     "#);
 }
 
