@@ -156,7 +156,7 @@ fn an_empty_list_says_how_an_entry_comes_into_it() {
         (&["sign-ins"], "`sekisho sign-ins start` begins one"),
         (&["catalogue"], "`catalogue.sources` of the configuration"),
         (&["conversations", "list"], "`sekisho conversations create` begins one"),
-        (&["tenants"], "`add` stores one"),
+        (&["tenants"], "`sekisho tenants add` adds one"),
     ] {
         let listed = run(&directory, arguments);
         assert_eq!(listed.status.code(), Some(0), "{arguments:?}: {}", text(&listed));

@@ -57,8 +57,8 @@ fn routed() -> (BTreeSet<String>, BTreeSet<String>) {
     found.into_iter().partition(|page| page.contains('{'))
 }
 
-/// Answers with the event stream of the overview, which has no end.
-const STREAMS: [&str; 2] = ["/console/live", "/console/calls/live"];
+/// Answers with event streams, which have no end.
+const STREAMS: [&str; 3] = ["/console/live", "/console/map/live", "/console/calls/live"];
 
 #[tokio::test]
 async fn no_page_shows_what_is_of_another_tenant() {
