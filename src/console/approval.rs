@@ -223,8 +223,8 @@ fn waiting_with(visit: &Visit, approval: &ApprovalBody) -> Markup {
     html! {
         section aria-labelledby="with" {
             h2 #with { (texts.get("approval-with")) }
-            @for other in &approval.with {
-                p { a href=(path_of(&other.id)) { (format::name(&other.tool)) } }
+            @for (number, other) in numbered(approval) {
+                h3 { (number) ". " a href=(path_of(&other.id)) { (format::name(&other.tool)) } }
                 ul.plain.notes { @for reason in &other.reasons { li { (format::text(reason)) } } }
                 (question_texts(other))
                 (argument_texts(visit, other))
@@ -233,15 +233,20 @@ fn waiting_with(visit: &Visit, approval: &ApprovalBody) -> Markup {
     }
 }
 
+/// The other calls, each with its number: this one is the first.
+fn numbered(approval: &ApprovalBody) -> impl Iterator<Item = (usize, &ApprovalBody)> {
+    approval.with.iter().enumerate().map(|(at, other)| (at + 2, other))
+}
+
 /// The fields that choose others to decide with it.
 fn with_fields(texts: &Texts, approval: &ApprovalBody, act: &str) -> Markup {
     html! {
-        @for other in &approval.with {
+        @for (number, other) in numbered(approval) {
             @let id = format!("{act}-{}", other.id);
             div.field {
                 label for=(id) {
                     input #(id) type="checkbox" name=(WITH_FIELD) value=(other.id);
-                    " " (texts.get("approval-with-one")) " " (format::name(&other.tool))
+                    " " (texts.get("approval-with-one")) " " (number) ". " (format::name(&other.tool))
                 }
             }
         }

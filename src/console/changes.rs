@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
 use axum::http::Method;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::configuration::{compared, openings};
+use super::configuration;
 use super::frame::{self, Head, Section};
 use super::list::{self, ListAddress, Table};
 use super::submitted::Submitted;
@@ -19,8 +19,9 @@ use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect};
 use sekisho_api::ConfigurationChangeBody;
-use sekisho_api::column::Listed;
+use sekisho_api::column::{Column, Listed};
 use sekisho_api::list::Page;
+use sekisho_api::reply;
 use sekisho_config::Opening;
 use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -42,12 +43,15 @@ pub(super) async fn page(
     visit: Visit,
     Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    let found: Result<Page<ConfigurationChangeBody>, _> =
-        list::fetch(&console, &visit, Act::SeeConfiguration, &[("after", &*after)]).await;
-    list::respond(&visit, format, found, |found| &found.items, |found| show(&visit, &after, found))
+    let found = fetch(&console, &visit, &after).await;
+    list::respond(&visit, format, found, |found| &found.items, |found| show(&visit, &after, found, None))
 }
 
-/// `POST /console/configuration/changes`: proposes a change.
+async fn fetch(console: &Console, visit: &Visit, after: &str) -> Result<Page<ConfigurationChangeBody>, CallError> {
+    list::fetch(console, visit, Act::SeeConfiguration, &[("after", after)]).await
+}
+
+/// `POST /console/configuration/changes`: proposes a change. A refused one is in its form again.
 pub(super) async fn propose(State(console): State<Arc<Console>>, request: Request) -> Response {
     let form = match Submitted::read(&console, request, Act::SeeConfiguration).await {
         Ok(form) => form,
@@ -58,10 +62,17 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
             let body = json!({"patch": patch, "comment": form.field("comment")});
             form.visit.change(&console, Method::POST, ConfigurationChangeBody::ROUTE, Some(&body)).await
         }
-        Err(problem) => Err(invalid(format!("the change is no JSON: {problem}; go back and correct it"))),
+        Err(problem) => Err(invalid(format!("the change is no JSON: {problem}"))),
     };
-    match proposed {
-        Ok(proposed) => redirect(&address_of(proposed["id"].as_str().unwrap_or_default())),
+    let error = match proposed {
+        Ok(proposed) => return redirect(&address_of(proposed["id"].as_str().unwrap_or_default())),
+        Err(error) => error,
+    };
+    match fetch(&console, &form.visit, "").await {
+        Ok(found) => {
+            let page = show(&form.visit, "", &found, Some((&form, &error)));
+            (reply::status(error.code()), form.visit.answer(Ok(page))).into_response()
+        }
         Err(error) => error_page::of_visit(&form.visit, &error),
     }
 }
@@ -91,12 +102,19 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
     }
 }
 
-fn show(visit: &Visit, after: &str, found: &Page<ConfigurationChangeBody>) -> Markup {
+/// `refused`: the form of a change that was not taken, and why.
+fn show(
+    visit: &Visit,
+    after: &str,
+    found: &Page<ConfigurationChangeBody>,
+    refused: Option<(&Submitted, &CallError)>,
+) -> Markup {
     let texts = visit.texts();
     let title = texts.get("nav-changes");
     let head = Head { state: Some(html! { (texts.get("change-lead")) }), ..Head::new(&title) };
     let changes = Table {
         link: Some(|change: &ConfigurationChangeBody| address_of(&change.id)),
+        cell,
         ..Table::new(&texts, "nav-changes", ("change-none", "POST /admin/changes"))
     };
     let address = |after: &str| with_query(PATH, [("after", after)]);
@@ -107,25 +125,47 @@ fn show(visit: &Visit, after: &str, found: &Page<ConfigurationChangeBody>) -> Ma
         &html! {
             p { a href="/console/configuration" { "← " (texts.get("nav-configuration")) } }
             section { (changes.show_page(found, after, address, list::older)) }
-            @if let Some(token) = visit.form_token() { section { (propose_form(&texts, &token)) } }
+            @if let Some(token) = visit.form_token() { section { (propose_form(&texts, &token, refused)) } }
         },
     )
 }
 
-fn propose_form(texts: &Texts, token: &str) -> Markup {
+fn cell(texts: &Texts, change: &ConfigurationChangeBody, column: &Column) -> Option<Markup> {
+    match column.name {
+        "id" => Some(html! { code.name title=(change.id) { (change.id.chars().take(8).collect::<String>()) } }),
+        "state" => Some(status(texts, &change.state)),
+        _ => None,
+    }
+}
+
+/// The state in a word with a sign.
+fn status(texts: &Texts, state: &str) -> Markup {
+    let (class, sign, text) = match state {
+        "applied" => ("tag good", "✓", "change-applied"),
+        "undone" => ("tag", "–", "change-undone"),
+        _ => ("tag warn", "◷", "change-proposed"),
+    };
+    html! { span class=(class) { (sign) " " (texts.get(text)) } }
+}
+
+fn propose_form(texts: &Texts, token: &str, refused: Option<(&Submitted, &CallError)>) -> Markup {
+    let field = |name: &str| refused.map_or("", |(form, _)| form.field(name));
     html! {
         h2 { (texts.get("change-propose")) }
         form.stack method="post" action=(PATH) {
             input type="hidden" name=(TOKEN_FIELD) value=(token);
+            @if let Some((_, error)) = refused {
+                div.notice.bad #problems tabindex="-1" role="alert" { p { (format::text(error.message())) } }
+            }
             div.field {
                 label for="patch" { (texts.get("change-patch")) span.kind { "JSON" } }
                 textarea #patch name="patch" rows="6" spellcheck="false" required aria-describedby="patch-help"
-                    placeholder="{\"limits\": {\"caller_rate_limit\": 30}}" {}
+                    placeholder="{\"limits\": {\"caller_rate_limit\": 30}}" { "\n" (field("patch")) }
                 p.help #patch-help { (texts.get("change-help")) }
             }
             div.field {
                 label for="comment" { (texts.get("change-comment")) }
-                input #comment name="comment" maxlength="1000";
+                input #comment name="comment" value=(field("comment")) maxlength="1000";
             }
             div.buttons { button.main { (texts.get("change-propose")) } }
         }
@@ -135,10 +175,10 @@ fn propose_form(texts: &Texts, token: &str) -> Markup {
 fn show_one(visit: &Visit, ChangePreview { change, effect }: ChangePreview) -> Markup {
     let texts = visit.texts();
     let change = ConfigurationChangeBody::from(change);
-    let title = texts.get("nav-changes");
+    let title = texts.get("change-id");
     let head = Head {
         state: Some(html! {
-            span.tag { (change.state) } " " (format::text(&change.proposed_by)) " " (format::moment(&texts, &change.proposed_at))
+            (status(&texts, &change.state)) " " (format::text(&change.proposed_by)) " " (format::moment(&texts, &change.proposed_at))
             @if let Some(by) = &change.decided_by { " · " (format::text(by)) " " (format::moment(&texts, &change.changed_at)) }
         }),
         ..Head::new(&title)
@@ -155,8 +195,15 @@ fn show_one(visit: &Visit, ChangePreview { change, effect }: ChangePreview) -> M
             @if let Some((check, trial)) = &effect {
                 section {
                     h2 { (texts.get(if change.state == "applied" { "change-undo" } else { "change-apply" })) }
-                    (compared(&texts, &check.changes))
-                    @if !check.opens.is_empty() { (openings(&texts, &check.opens)) }
+                    @if !check.problems.is_empty() { (configuration::problems(&texts, check)) }
+                    (configuration::notes(&texts, check))
+                    (configuration::compared(&texts, &check.changes))
+                    @if !check.opens.is_empty() {
+                        div.notice.warn {
+                            p { "▲ " (texts.get("change-opening")) }
+                            (configuration::openings(&texts, &check.opens))
+                        }
+                    }
                     @if let Some(token) = visit.form_token() { (settle_form(&texts, &token, &change, &check.opens)) }
                 }
                 section { h2 { (texts.get("change-trial")) } (tried(&texts, trial)) }
@@ -198,7 +245,9 @@ fn tried(texts: &Texts, trial: &ChangeTrial) -> Markup {
         @if !trial.not_known.is_empty() {
             p.help {
                 (texts.get("change-not-known"))
-                @for setting in &trial.not_known { " " code { (format::text(setting)) } }
+                @for (at, setting) in trial.not_known.iter().enumerate() {
+                    (if at > 0 { ", " } else { " " }) code { (format::text(setting)) }
+                }
             }
         }
     }

@@ -166,23 +166,35 @@ fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
     html! {
         @if check.problems.is_empty() {
             div.notice role="status" { p { "✓ " (texts.with("configuration-valid", [("count", check.changes.len().into())])) } }
-        } @else {
-            div.notice.bad #problems tabindex="-1" role="alert" {
-                p { "✕ " (texts.get("configuration-invalid")) }
-                @for problem in &check.problems { pre tabindex="0" { code { (format::text(problem)) } } }
-            }
-        }
+        } @else { (problems(texts, check)) }
         @if !check.opens.is_empty() {
             div.notice.warn {
                 p { "▲ " (texts.get("configuration-opens")) }
                 (openings(texts, &check.opens))
             }
         }
+        (notes(texts, check))
+        @if !check.changes.is_empty() { (compared(texts, &check.changes)) }
+    }
+}
+
+/// Why the settings would not be taken over.
+pub(super) fn problems(texts: &Texts, check: &ConfigurationCheck) -> Markup {
+    html! {
+        div.notice.bad #problems tabindex="-1" role="alert" {
+            p { "✕ " (texts.get("configuration-invalid")) }
+            @for problem in &check.problems { pre tabindex="0" { code { (format::text(problem)) } } }
+        }
+    }
+}
+
+/// The settings that need a restart, and what else there is to know.
+pub(super) fn notes(texts: &Texts, check: &ConfigurationCheck) -> Markup {
+    html! {
         @for topic in &check.restart_required {
             p.notice.warn { "▲ " code { (topic) } " " (texts.get("configuration-restart")) }
         }
         @for (setting, note) in &check.notes { p.notice.warn { "▲ " code { (format::text(setting)) } ": " (format::text(note)) } }
-        @if !check.changes.is_empty() { (compared(texts, &check.changes)) }
     }
 }
 

@@ -145,7 +145,7 @@ impl Map {
     fn table(&self, texts: &Texts) -> Markup {
         let (title, kinds) = (texts.get("nav-map"), [("map-client", &self.clients), ("map-server", &self.servers)]);
         html! {
-            div.scroll tabindex="0" role="region" aria-label=(title) { table.list {
+            div.scroll tabindex="0" role="region" aria-label=(title) { table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("server-name")) }
                     th scope="col" { (texts.get("server-kind")) }
@@ -182,11 +182,11 @@ impl Node {
         html! { tr {
             th scope="row" { a href=(self.link) { (format::name(&self.name)) } }
             td { (texts.get(kind)) }
-            td.number { (per_minute(&self.sums)) }
-            td.number { (format::count(self.sums.of(Status::Error))) }
-            td.number { (format::count(self.sums.of(Status::Refused))) }
-            td { @match &self.health { Some(health) => (state(texts, health.state, health.has_reason)), None => "–" } }
-            td { @match self.circuit() { Some(circuit) => (circuit.as_str()), None => "–" } }
+            td.number data-label=(texts.get("map-per-minute")) { (per_minute(&self.sums)) }
+            td.number data-label=(texts.get("map-failed")) { (format::count(self.sums.of(Status::Error))) }
+            td.number data-label=(texts.get("status-refused")) { (format::count(self.sums.of(Status::Refused))) }
+            td data-label=(texts.get("map-health")) { @match &self.health { Some(health) => (state(texts, health.state, health.has_reason)), None => "–" } }
+            td data-label=(texts.get("limit-circuit")) { @match self.circuit() { Some(circuit) => (circuit.as_str()), None => "–" } }
         } }
     }
 

@@ -131,7 +131,7 @@ fn show(visit: &Visit, after: usize, shown: &Shown) -> Markup {
                 }
             }
             form.filters method="get" action={ (path_of(&run.id)) "/compare" } {
-                div.field {
+                div.field.wide {
                     label for="with" { (texts.get("run-compare-with")) }
                     input #with type="text" name="with" required autocomplete="off" spellcheck="false";
                 }
@@ -257,7 +257,11 @@ fn row(texts: &Texts, receipts: &Receipts, step: &RunStep, number: usize) -> Opt
 fn turn(texts: &Texts, number: usize, (text, thinking, hides_thinking): (&str, &str, bool)) -> Markup {
     html! {
         (texts.with("run-turn", [("number", number.into())]))
-        @if !text.is_empty() { details { summary { (format::first_line(text)) } div.prose { (format::text(text)) } } }
+        @if !text.is_empty() {
+            @let (first, whole) = (format::first_line(text), format::text(text));
+            @if *first == *whole { p.prose { (whole) } }
+            @else { details { summary { (first) } div.prose { (whole) } } }
+        }
         @if !thinking.trim().is_empty() {
             details.thought { summary { (texts.get("chat-thought")) } div.prose.quiet { (format::text(thinking)) } }
         }

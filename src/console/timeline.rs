@@ -120,7 +120,11 @@ pub(super) fn row_of_call(texts: &Texts, call: &CallSummary, depth: usize) -> Ro
     let name = html! {
         a href=(calls::path_of(call.id)) { (format::name(&call.tool)) } " " (calls::outcome(texts, call))
     };
-    let class = if call.status == Status::Success { "good" } else { "bad" };
+    let class = match call.status {
+        Status::Success => "good",
+        Status::Refused => "warn",
+        Status::Error | Status::Cancelled => "bad",
+    };
     let begun = ended.checked_sub(took).unwrap_or(ended);
     Row { id: None, depth, class, name, begun, ended: Some(ended), tokens: None, cost: Some(call.cost_usd) }
 }

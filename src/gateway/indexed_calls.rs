@@ -24,6 +24,9 @@ pub enum Reach {
 /// Calls of the tree of one call.
 const MAX_NESTED: usize = 200;
 
+/// Maximum times that one call of an agent is looked for, since each time has an entry of its own.
+const MAX_TIMES: usize = 8;
+
 impl History {
     /// The filter for the calls that the caller may see; `None` where these are none.
     pub(super) fn within_reach(&self, caller: &Caller, mut filter: IndexFilter) -> Option<IndexFilter> {
@@ -98,7 +101,7 @@ impl History {
         Ok(self.index.words(call).await?)
     }
 
-    /// The calls of an agent's run with these ids, by them.
+    /// The calls of an agent's run with these ids, by them: of one that was made again, the last.
     /// Errors: as [`calls`](Self::calls).
     pub async fn calls_of_agent(
         &self,
@@ -108,12 +111,16 @@ impl History {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        let limit = ids.len();
+        let limit = ids.len().saturating_mul(MAX_TIMES);
         let filter = IndexFilter { agent_calls: ids, ..IndexFilter::default() };
         let found = self.latest_calls(caller, filter, limit).await?;
-        let by_id =
-            found.into_iter().filter_map(|found| Some((found.call.agent_call.as_deref()?.to_owned(), found.call)));
-        Ok(by_id.collect())
+        let mut by_id = HashMap::new();
+        for IndexedCall { call, .. } in found {
+            if let Some(id) = call.agent_call.as_deref().map(str::to_owned) {
+                by_id.entry(id).or_insert(call);
+            }
+        }
+        Ok(by_id)
     }
 
     /// The calls that the tool of a call made, and the calls that their tools made, by the calls that made them, in the order in

@@ -150,6 +150,12 @@ async fn the_console_proposes_shows_and_applies_a_change_once_each_opened_settin
     };
     let path = "/console/configuration/changes";
     assert_eq!(post(path, &[("patch", "limits: 1")]).await, StatusCode::BAD_REQUEST);
+    // A refused change is in its form again.
+    let refused = [("token", &*token), ("patch", "limits: 1"), ("comment", "why")];
+    let page = root.post(path, &refused).send().await.unwrap().text().await.unwrap();
+    check_markup(&page);
+    assert!(page.contains("the change is no JSON") && page.contains("limits: 1</textarea>"), "{page}");
+    assert!(page.contains("value=\"why\""), "{page}");
     let patch = r#"{"limits": {"max_queued": 9}}"#;
     assert_eq!(post(path, &[("patch", patch), ("comment", "<b>more</b>")]).await, StatusCode::SEE_OTHER);
     let id = get(&app, "/admin/changes").await["items"][0]["id"].as_str().unwrap().to_owned();

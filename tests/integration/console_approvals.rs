@@ -8,7 +8,7 @@ use crate::app::{TestApp, answer, code};
 use crate::approvals::runs::{agent_with, paused};
 use crate::approvals::{ASKS, KEYS, ask, call, show};
 use crate::console::{Browser, check_markup, markup};
-use crate::console_agents::{submit, submitted};
+use crate::console_agents::{page_with, submit, submitted};
 use crate::policy::with_policy_and;
 
 /// Vic is a viewer in the tenant of the approver Boss.
@@ -122,6 +122,33 @@ async fn the_second_approver_approves_the_arguments_that_its_page_shows() {
     let after = shown_arguments(&eve.page(&path_of(&id)).await);
     submitted(&eve, &path_of(&id), &[("act", "approve"), ("arguments_sha256", after.as_str())]).await;
     assert_eq!(status_of(&app, &id).await, "approved");
+}
+
+#[tokio::test]
+async fn a_call_that_was_made_again_once_it_was_approved_hides_no_other_one_of_its_run() {
+    let ora = "    - {id: ora, key: key-of-ora, tenant: acme, roles: [on-call]}\n";
+    let app = agent_with(&format!("{ora}console: {{roles: {{operator: [on-call]}}}}\n{ASKS}")).await;
+    let ora = Browser::signed_in(&app, "key-of-ora").await;
+    let new = [("user_input", "Pay."), ("title", ""), ("agent", "")];
+    let address = submitted(&ora, "/console/conversations", &new).await;
+    let (conversation, run) = address.split_once("?run=").unwrap();
+    let run = format!("/console/runs/{run}");
+    // The conversation leads to it once it has begun.
+    page_with(&ora, conversation, &format!("href=\"{run}\"")).await;
+    page_with(&ora, &run, "It waits for a person").await;
+    let (_, list) = answer(app.get("/approvals").bearer_auth("key-of-boss")).await;
+    let approve = format!("/approvals/{}/approve", list["items"][0]["id"].as_str().unwrap());
+    let (status, approved) = answer(app.post(&approve).bearer_auth("key-of-boss").json(&json!({}))).await;
+    assert_eq!(status, StatusCode::OK, "{approved}");
+    let execute = format!("{}/execute", conversation.replace("/console/", "/api/"));
+    let (_, reply) = answer(app.post(&execute).bearer_auth("key-of-ora").json(&json!({}))).await;
+    assert_eq!(reply["result"], "Done.", "{reply}");
+    // The calculator, and the call that was refused first and then made, by its last outcome.
+    let page = ora.page(&run).await;
+    assert_eq!(page.matches("href=\"/console/calls/").count(), 2, "{page}");
+    let (_, calls) = answer(app.get("/admin/calls?tool=echo").bearer_auth("key-of-ora")).await;
+    let made = calls["items"].as_array().unwrap().iter().find(|call| call["status"] == "success").unwrap();
+    assert!(page.contains(&format!("href=\"/console/calls/{}\"", made["call_id"].as_str().unwrap())), "{page}");
 }
 
 #[tokio::test]

@@ -419,7 +419,11 @@ async fn the_page_of_an_approval_decides_about_all_calls_of_a_turn_or_the_chosen
         let path = format!("/console/approvals/{}", list["items"][0]["id"].as_str().unwrap());
         let page = boss.page(&path).await;
         check_markup(&page);
-        for text in [EVE, "mallory@evil.example", "trudy@evil.example", "Approve all 3 calls", "deny the others"] {
+        let numbers = ["This one, too: call 2. ", "This one, too: call 3. "];
+        for text in [EVE, "mallory@evil.example", "trudy@evil.example", "Approve all 3 calls", "deny the others"]
+            .into_iter()
+            .chain(numbers)
+        {
             assert!(page.contains(text), "{text} is not in {page}");
         }
         let shown: Vec<_> =

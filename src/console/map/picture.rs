@@ -15,8 +15,8 @@ const NODE: usize = 270;
 const NODE_HEIGHT: usize = 38;
 const ROW: usize = 46;
 /// Of the gateway.
-const LEFT: usize = 395;
-const RIGHT: usize = 505;
+const LEFT: usize = 375;
+const RIGHT: usize = 525;
 /// Characters of a name that a node has room for.
 const CHARACTERS: usize = 28;
 
@@ -62,11 +62,11 @@ impl Picture<'_> {
         let top = (height - rows * ROW) / 2;
         html! {
             @for (at, node) in nodes.shown.iter().enumerate() {
-                @let y = top + at * ROW;
+                @let y = top + at * ROW + (ROW - NODE_HEIGHT) / 2;
                 (edge(node, side, y + NODE_HEIGHT / 2, height / 2, most))
                 a href=(node.link) tabindex="-1" { (self.node(node, x, y)) }
             }
-            @if nodes.more > 0 { text.small x=(x + 10) y=(top + nodes.shown.len() * ROW + 22) { (more(self.texts, nodes.more)) } }
+            @if nodes.more > 0 { text.small x=(x + 10) y=(top + nodes.shown.len() * ROW + 26) { (more(self.texts, nodes.more)) } }
         }
     }
 
@@ -96,7 +96,8 @@ fn appearance(node: &Node) -> (&'static str, &'static str) {
     let Some(health) = &node.health else { return ("client", "") };
     match health.state {
         SourceState::Down => ("bad", "✕"),
-        _ if health.circuit.is_some_and(|circuit| circuit != BreakerState::Closed) => ("bad", "✕"),
+        _ if health.circuit == Some(BreakerState::Open) => ("bad", "✕"),
+        _ if health.circuit == Some(BreakerState::HalfOpen) => ("warn", "▲"),
         SourceState::Degraded | SourceState::NeedsSignIn => ("warn", "▲"),
         SourceState::Works if health.has_reason => ("warn", "▲"),
         SourceState::Works => ("good", "✓"),

@@ -270,7 +270,11 @@ change-help = A JSON merge patch: an object is merged, a list is replaced, null 
 change-propose = Propose a change
 change-apply = Apply
 change-undo = Undo
-change-opens = This may open
+change-proposed = proposed
+change-applied = applied
+change-undone = undone
+change-opening = It opens what is closed now. Confirm each of these settings:
+change-opens = I confirm
 change-trial = Tried on the latest calls
 change-tried = { $count ->
     [one] One call was tried.
@@ -285,7 +289,7 @@ change-found = { $count ->
    *[other] { $count } calls of hidden tools would find them:
 }
 change-calls = Calls
-change-not-known = The index does not tell the effect of
+change-not-known = The index does not tell the effect of:
 sign-in-title = Sign in
 sign-in-lead = With an API key or a token of this gateway.
 sign-in-key = Key or token
@@ -811,7 +815,7 @@ approval-target = Resource or prompt
 approval-reasons = Why a person must decide
 approval-questions = Values that strangers may have written
 approval-with = Calls that wait with it
-approval-with-one = This one, too:
+approval-with-one = This one, too: call
 approval-calls = Calls that wait
 approval-approve-all = Approve all { $calls } calls
 approval-approve-chosen = Approve this and the chosen calls, deny the others
