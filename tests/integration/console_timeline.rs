@@ -57,20 +57,13 @@ async fn a_run_is_shown_as_steps_in_time_to_its_caller_alone() {
     assert_eq!((&body["turns"], &body["calls"], &body["next"]), (&json!(2), &json!(2), &Value::Null), "{body}");
     let moments: Vec<_> = body["items"].as_array().unwrap().iter().map(|step| step["begun_at"].as_str()).collect();
     assert!(moments.iter().all(Option::is_some) && body["items"][3]["ended_at"].is_string(), "{body}");
-    // A row and a bar for each step; thoughts and texts open; a call leads to its page, and has its cost.
+    // A row and a bar for each step; texts open; a call leads to its page, and has its cost.
     assert_eq!(
         (page.matches("<td class=\"drawn\">").count(), page.matches("<rect class=\"bad\"").count()),
         (4, 1),
         "{page}"
     );
-    for part in [
-        "Turn 2",
-        "I need the product.",
-        "It is 42.",
-        "$0.25",
-        "Cost of tools",
-        "&quot;expression&quot;: &quot;6*7&quot;",
-    ] {
+    for part in ["Turn 2", "It is 42.", "$0.25", "Cost of tools", "&quot;expression&quot;: &quot;6*7&quot;"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     let run = path.rsplit('/').next().unwrap();

@@ -31,7 +31,7 @@ async fn the_configurations_of_the_page_are_valid_and_that_for_a_proxy_works() {
     let directory = TempDir::new().unwrap();
     for yaml in shown() {
         let auth = if yaml.contains("auth:") { "" } else { AUTH };
-        config(&directory, &format!("{yaml}{auth}"));
+        config(&directory, &format!("{yaml}{auth}").replace("${PROMETHEUS_KEY}", "key-of-prometheus"));
     }
     let behind = shown().into_iter().find(|yaml| yaml.contains("trusted_proxies")).unwrap();
     let app = TestApp::with(&behind).await;
