@@ -30,7 +30,7 @@ use sekisho_core::record::shortened;
 use sekisho_flow::ToolLabels;
 use sekisho_observe::metrics::ToolMetrics;
 
-pub use self::enumeration::{EnumeratedValues, ToolValues, enumerated_values};
+pub use self::enumeration::{EnumeratedValues, ToolValues, enumerated_values, has_types_of};
 pub use self::flow::{FlowNotes, JudgedCall};
 pub use self::listed::{ListedTokens, ModelText};
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PROGRAM_EFFECTS, PYTHON, PYTHON_SOURCE};

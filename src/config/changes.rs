@@ -229,6 +229,7 @@ mod tests {
         assert_eq!(both.limits.mcp_tool_rate_limit, 11, "the environment overrides a change too");
         assert_eq!(both.tools.overrides.keys().collect::<Vec<_>>(), ["web_fetch"]);
         assert_eq!(both.auth, file.auth);
+        assert_eq!(both.fingerprint(), file.fingerprint(), "a command with the same file finds its gateway");
         let found = both.set.with_defaults();
         let setting = found.iter().find(|setting| setting.key == "limits.max_queued").unwrap();
         assert_eq!((setting.value.as_deref(), setting.source, setting.line), (Some("9"), SettingSource::Change, None));

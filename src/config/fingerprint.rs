@@ -10,8 +10,10 @@ use super::{ClusterConfig, Config, ServerConfig};
 impl Config {
     /// The topics, each with a digest of its settings. Not included: the address on which a gateway listens and its
     /// log, which matter to no command; the state directory, by which processes find each other; the time at which a
-    /// change is applied; and the values of secrets.
+    /// change is applied; changes of the store over the file, which a command that reads the file does not have; and the
+    /// values of secrets.
     pub fn fingerprint(&self) -> BTreeMap<String, String> {
+        let alone = self.with_changes(&[]);
         let Self {
             file: _,
             set: _,
@@ -46,7 +48,7 @@ impl Config {
             cluster,
             audit,
             telemetry: _,
-        } = self;
+        } = alone.as_ref().unwrap_or(self);
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };

@@ -82,6 +82,17 @@ impl ConfigurationChanges {
     }
 }
 
+/// The end of the message about a configuration that cannot be applied: with changes over it, its file alone may have no fault.
+pub(super) fn advice_on(config: &Config) -> &'static str {
+    match config.changes().as_object() {
+        Some(changes) if !changes.is_empty() => {
+            "; the changes that were applied at /admin/changes count over the file: correct it, or leave them out with \
+             `config.changes: read_only`"
+        }
+        _ => "",
+    }
+}
+
 fn patches_of(changes: &[StoredChange]) -> Result<Vec<ConfigPatch>, String> {
     let patch = |change: &StoredChange| {
         let value: Value = serde_json::from_str(&change.patch).map_err(|problem| problem.to_string())?;

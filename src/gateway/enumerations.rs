@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::ToolOffer;
 use super::tool_offer::TOGETHER;
 use sekisho_calls::registry::Snapshot;
-use sekisho_calls::tool::{EnumeratedValues, ToolValues, enumerated_values};
+use sekisho_calls::tool::{EnumeratedValues, ToolValues, enumerated_values, has_types_of};
 use sekisho_config::{Enumerate, ToolsConfig};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallContext, Caller, Via};
@@ -167,9 +167,16 @@ fn wanted(config: &ToolsConfig, snapshot: &Snapshot) -> Vec<Wanted> {
 }
 
 impl Wanted {
-    /// Why the values may not be offered to models, by the guards of the tool with the argument.
+    /// Why the values may not be offered to models: the type of the argument, or the guards of its tool.
     fn problem_of(&self, values: &[Value], snapshot: &Snapshot) -> Option<String> {
-        snapshot.problem_of_values(&snapshot.get(&self.tool)?.metadata, values)
+        let tool = snapshot.get(&self.tool)?;
+        if !has_types_of(&tool.input.document()["properties"][&self.place.1], values) {
+            let reader = &self.from.tool;
+            return Some(format!(
+                "{reader} has values of another type than the argument; have `path` convert them, as `[*].to_string(id)` does"
+            ));
+        }
+        snapshot.problem_of_values(&tool.metadata, values)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::changes::{record_lock, record_reload};
+use super::configuration_changes::advice_on;
 use super::parts::{
     component_error, forget_removed_rules, lines, log_dangerous_operations, report_broken_collections,
     report_unpriced_models, require_key_for_tokens,
@@ -110,7 +111,7 @@ impl Gateway {
 
     async fn take_over(&self, config: Config, policies: Result<LoadedPolicies, Vec<PolicyError>>) {
         self.configuration.forget_waiting();
-        let broken = self.replace_policies(policies, &config);
+        let (broken, advice) = (self.replace_policies(policies, &config), advice_on(&config));
         match Box::pin(self.apply(config)).await {
             Ok(()) => {
                 record_reload(
@@ -121,7 +122,7 @@ impl Gateway {
                 self.readiness.restore("configuration");
                 tracing::info!("the configuration was applied");
             }
-            Err(problem) => self.report_refusal(&problem.to_string()),
+            Err(problem) => self.report_refusal(&format!("{problem}{advice}")),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::assembly::{Parts, assemble};
 use super::components::ReadWith;
-use super::configuration_changes::ConfigurationChanges;
+use super::configuration_changes::{ConfigurationChanges, advice_on};
 use super::configuration_notes::refuse_misspelled;
 use super::parts::{
     component_error, loader, log_dangerous_operations, pipeline, report_broken_collections, report_unpriced_models,
@@ -58,7 +58,9 @@ impl Gateway {
     ) -> Result<Arc<Self>, StartError> {
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
         let changed = ConfigurationChanges::new(&store).over(&config).await.map_err(component_error("config"))?;
-        Box::pin(Self::with_store(Arc::unwrap_or_clone(changed), sources, state_lock, store)).await
+        let advice = advice_on(&changed);
+        let started = Box::pin(Self::with_store(Arc::unwrap_or_clone(changed), sources, state_lock, store)).await;
+        started.map_err(|error| StartError { problem: error.problem + advice, ..error })
     }
 
     /// `config`: with the changes of the store.

@@ -144,6 +144,24 @@ fn commands_use_the_gateway_that_runs_and_write_nothing_of_their_own() {
 }
 
 #[test]
+fn commands_with_the_same_file_find_the_gateway_whose_changes_count_over_it() {
+    let directory = TempDir::new().unwrap();
+    let _serving = Serving::start(&directory);
+    let administrator = ["-H", r#"x-sekisho-caller: {"user": "root", "roles": ["admin"]}"#];
+    let post = |path: &str, body: &str| -> Value {
+        let options = [&administrator[..], &["-H", "content-type: application/json", "-d", body]].concat();
+        let answer = curl(&socket(&directory), path, &options);
+        serde_json::from_slice(&answer.stdout).unwrap_or_else(|_| panic!("{}", text(&answer)))
+    };
+    let proposed = post("/admin/changes", r#"{"patch": {"limits": {"max_queued": 5}}}"#);
+    let id = proposed["id"].as_str().unwrap_or_else(|| panic!("{proposed}"));
+    let applied = post(&format!("/admin/changes/{id}/apply"), r#"{"opens": []}"#);
+    assert_eq!(applied["state"], "applied", "{applied}");
+    let called = run(&directory, &["call", "calculator", SUM]);
+    assert_eq!((called.status.code(), text(&called).trim()), (Some(0), "42"));
+}
+
+#[test]
 fn an_empty_list_says_how_an_entry_comes_into_it() {
     let directory = TempDir::new().unwrap();
     let _serving = Serving::start(&directory);

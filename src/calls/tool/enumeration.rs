@@ -80,6 +80,23 @@ fn is_usable(value: &Value) -> bool {
     }
 }
 
+/// Whether the schema of an argument has a type for each of the values; without them each call would be refused.
+pub fn has_types_of(schema: &Value, values: &[Value]) -> bool {
+    if let Some(alternatives) = ["anyOf", "oneOf"].into_iter().find_map(|key| schema[key].as_array()) {
+        return alternatives.iter().any(|alternative| has_types_of(alternative, values));
+    }
+    let Some(schema) = schema.as_object().filter(|schema| schema.contains_key("type")) else { return true };
+    if is(schema, "array") {
+        return schema.get("items").is_none_or(|items| has_types_of(items, values));
+    }
+    values.iter().all(|value| match value {
+        Value::String(_) => is(schema, "string"),
+        Value::Bool(_) => is(schema, "boolean"),
+        Value::Number(number) => is(schema, "number") || (is(schema, "integer") && !number.is_f64()),
+        _ => false,
+    })
+}
+
 /// Sets the values in the schema of the argument: of a list in the schema of its items, and in each alternative but null.
 pub(super) fn offer(schema: &mut Map<String, Value>, values: &[Value]) {
     if let Some(key) = ["anyOf", "oneOf"].into_iter().find(|key| schema.contains_key(*key)) {
@@ -133,6 +150,24 @@ mod tests {
             let mut found = schema.as_object().cloned().unwrap();
             offer(&mut found, &[json!("a")]);
             assert_eq!(Value::Object(found), offered, "{schema}");
+        }
+    }
+
+    #[test]
+    fn values_have_a_type_of_their_argument() {
+        for (schema, value, expected) in [
+            (json!({"type": "string"}), json!("a"), true),
+            (json!({"type": "string"}), json!(5), false),
+            (json!({"type": ["integer", "null"]}), json!(5), true),
+            (json!({"type": "integer"}), json!(5.5), false),
+            (json!({"type": "array", "items": {"type": "number"}}), json!(5.5), true),
+            (json!({"type": "array", "items": {"type": "number"}}), json!("5"), false),
+            (json!({"anyOf": [{"type": "string"}, {"type": "null"}]}), json!(true), false),
+            (json!({"anyOf": [{"type": "boolean"}, {"type": "null"}]}), json!(true), true),
+            (json!({"type": "array"}), json!("a"), true),
+            (json!({}), json!("a"), true),
+        ] {
+            assert_eq!(has_types_of(&schema, &[value]), expected, "{schema}");
         }
     }
 }
