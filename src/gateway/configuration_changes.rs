@@ -82,7 +82,7 @@ impl ConfigurationChanges {
     }
 }
 
-/// The end of the message about a configuration that cannot be applied: with changes over it, its file alone may have no fault.
+/// The end of the message about a configuration that cannot be applied: with changes over it, its file may have no fault.
 pub(super) fn advice_on(config: &Config) -> &'static str {
     match config.changes().as_object() {
         Some(changes) if !changes.is_empty() => {
