@@ -80,8 +80,8 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["auth.broker.assertion_clients"],
     ),
     (
-        "server: {tls: {certificate: /c, key: /k, client_ca: /a}}",
-        "auth: {workloads: [{id: 'spiffe://a.example/*'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        "auth: {api_keys: [{id: a, key: k}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
+        "auth: {api_keys: [{id: a, key: k}], workloads: [{id: 'spiffe://a.example/*'}]}\nserver: {tls: {certificate: /c, key: /k, client_ca: /a}}",
         &["auth.workloads"],
     ),
     ("", "console: {roles: {viewer: [staff]}}", &["console.roles.viewer"]),
