@@ -21,9 +21,11 @@ fn forwarded(request: RequestBuilder) -> RequestBuilder {
 fn shown() -> Vec<String> {
     let page = include_str!("../../docs/deployment.md");
     let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    // One is for prometheus-adapter.
-    let blocks = blocks.filter(|block| !block.starts_with("rules:"));
-    blocks.map(|block| block.replace("${ALICE_KEY}", "key-of-alice")).collect()
+    // One is for prometheus-adapter, one for Prometheus.
+    let blocks = blocks.filter(|block| !block.starts_with("rules:") && !block.contains("scrape_configs:"));
+    let with_keys =
+        |block: &str| block.replace("${ALICE_KEY}", "key-of-alice").replace("${PROMETHEUS_KEY}", "key-of-it");
+    blocks.map(with_keys).collect()
 }
 
 #[tokio::test]
@@ -31,7 +33,7 @@ async fn the_configurations_of_the_page_are_valid_and_that_for_a_proxy_works() {
     let directory = TempDir::new().unwrap();
     for yaml in shown() {
         let auth = if yaml.contains("auth:") { "" } else { AUTH };
-        config(&directory, &format!("{yaml}{auth}").replace("${PROMETHEUS_KEY}", "key-of-prometheus"));
+        config(&directory, &format!("{yaml}{auth}"));
     }
     let behind = shown().into_iter().find(|yaml| yaml.contains("trusted_proxies")).unwrap();
     let app = TestApp::with(&behind).await;
