@@ -69,14 +69,16 @@ def added_to_servers(tree, names):
 
 
 def given_to_libraries(tree, names):
-    """The functions of which a file makes tools of a library, such as by `StructuredTool.from_function(f)`."""
-    given = set()
+    """The functions of which a file makes tools of a library (`StructuredTool(func=f)`), with what `args_schema` says."""
+    given = {}
     statements = [node for node in tree.body if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     for call in (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)):
         maker = (names.of(call.func) or "").removesuffix(".from_function").removesuffix(".from_defaults")
         if maker in MAKERS:
             values = [*call.args[:1], *(word.value for word in call.keywords if word.arg in GIVEN)]
-            given.update(value.id for value in values if isinstance(value, ast.Name))
+            model = next((word.value for word in call.keywords if word.arg == "args_schema"), None)
+            options = {"described": descriptions_of(model, names), "fields": fields_of(model, names)}
+            given.update((value.id, options) for value in values if isinstance(value, ast.Name))
     return given
 
 

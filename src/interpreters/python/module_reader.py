@@ -134,7 +134,7 @@ class _Reader:
         return is_annotated and (is_public or node in self._methods)
 
     def _tool(self, node, decorator):
-        options = decorator.options() if decorator is not None else {}
+        options = dict(self._given.get(node.name, {})) if decorator is None else decorator.options()
         if node.name.startswith("_") and node not in self._methods:
             raise Problem(node, f"`{node.name}` is private: call it {node.name.lstrip('_') or 'something'}")
         if _yields(node):
