@@ -422,3 +422,15 @@ async fn contents_are_kept_by_age_and_bytes() {
     assert_eq!(index.retain_contents(second(0), 99).await.unwrap(), 2);
     assert_eq!(kept().await, [false; 5]);
 }
+
+#[tokio::test]
+async fn a_new_file_has_pages_for_several_calls() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = StoreLocation::File(folder.path().join("sekisho.db"));
+    let store = Store::open(&location).await.unwrap();
+    let index = CallIndexStore::open(&location, &store).await.unwrap();
+    let size: (i64,) = sqlx::query_as("SELECT page_size FROM pragma_page_size").fetch_one(&index.0.pool).await.unwrap();
+    assert_eq!(size, (16_384,));
+    index.close().await;
+    store.close().await;
+}
